@@ -23,7 +23,7 @@ void buf_free(struct buf *b);  /* safe on a zeroed struct and twice */
 /* Gives the bytes away (the caller frees with free()); the buffer is empty afterwards. Never NULL
  * unless failed. */
 char *buf_take(struct buf *b, size_t *len);
-/* Overwrites the content before it is freed: for secrets. */
+/* Overwrites the content, then frees it: for secrets. */
 void buf_wipe(struct buf *b);
 
 #endif
