@@ -26,8 +26,8 @@ size_t config_durations(const char *name, int64_t *out_ms, size_t max);
  * allows every port of that host). */
 bool config_dev_destination(const char *host, int port);
 
-/* Prints the table for `holdfast config`: name, value now, default, unit, sentence. Values of secret
- * settings (URLs with a password) are masked. */
+/* Prints the table for `holdfast config`: name, value now, default, unit, sentence. Values of
+ * secret settings (URLs with a password) are masked. */
 void config_print(FILE *out);
 
 #endif

@@ -31,6 +31,17 @@ void log_init(const char *part, enum log_level least)
     log_least = least;
 }
 
+bool log_level_parse(const char *name, enum log_level *out)
+{
+    for (int level = LOG_DEBUG; level <= LOG_ERROR; level++) {
+        if (strcmp(level_names[level], name) == 0) {
+            *out = (enum log_level)level;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One printf conversion of a fields string, as far as we need to know it. */
 struct conversion {
     char spec[SPEC_MAX]; /* "%", flags, width, precision, length, letter */
