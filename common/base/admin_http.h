@@ -10,8 +10,8 @@
 
 struct admin_http;
 
-/* A readiness check: true when fine; else writes why into reason. Called on the admin thread at each
- * /readyz; it must not block (read a flag that the owner keeps). */
+/* A readiness check: true when fine; else writes why into reason. Called on the admin thread at
+ * each /readyz; it must not block (read a flag that the owner keeps). */
 typedef bool (*ready_check)(void *opaque, char *reason, size_t size);
 
 /* Registers before admin_http_start; at most 16. `name` is kept as a pointer. */
