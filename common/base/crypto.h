@@ -12,8 +12,8 @@
 #define SEAL_OVERHEAD 28 /* 12 bytes nonce in front, 16 bytes tag behind */
 
 void crypto_sha256(const void *data, size_t len, uint8_t out[SHA256_SIZE]);
-/* The hash of several parts, each preceded by its length (8 bytes, big-endian), so that no two different
- * lists of parts give the same hash. */
+/* The hash of several parts, each preceded by its length (8 bytes, big-endian), so that no two
+ * different lists of parts give the same hash. */
 struct crypto_part {
     const void *data;
     size_t len;
@@ -28,11 +28,11 @@ void crypto_wipe(void *data, size_t len);
  * authenticated and not stored (environment, name, version). */
 bool crypto_seal(const uint8_t key[32], const void *context, size_t context_len, const void *plain,
                  size_t plain_len, uint8_t *sealed, struct error *err);
-bool crypto_open(const uint8_t key[32], const void *context, size_t context_len, const uint8_t *sealed,
-                 size_t sealed_len, uint8_t *plain, struct error *err);
+bool crypto_open(const uint8_t key[32], const void *context, size_t context_len,
+                 const uint8_t *sealed, size_t sealed_len, uint8_t *plain, struct error *err);
 
-/* Reads HOLDFAST_MASTER_KEY_FILE: 64 hex digits (white space around them allowed); refuses a file that
- * others can read (mode & 077). */
+/* Reads HOLDFAST_MASTER_KEY_FILE: 64 hex digits (white space around them allowed); refuses a file
+ * that others can read (mode & 077). */
 bool crypto_master_key_load(const char *path, uint8_t key[32], struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Counters, gauges and histograms in Prometheus text form. Series are made once (at start) and kept for
- * the life of the process; adding is lock-free. Label sets are closed lists: never an id. */
+/* Counters, gauges and histograms in Prometheus text form. Series are made once (at start) and kept
+ * for the life of the process; adding is lock-free. Label sets are closed lists: never an id. */
 #ifndef HOLDFAST_METRICS_H
 #define HOLDFAST_METRICS_H
 

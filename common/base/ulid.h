@@ -1,5 +1,6 @@
-/* Identifiers: a ULID (48 bits of milliseconds, 80 random bits), kept as 16 bytes (a uuid in Postgres),
- * shown as PREFIX_ and 26 Crockford base32 characters. `inv_X` and `eff_X` of one call share X. */
+/* Identifiers: a ULID (48 bits of milliseconds, 80 random bits), kept as 16 bytes (a uuid in
+ * Postgres), shown as PREFIX_ and 26 Crockford base32 characters. `inv_X` and `eff_X` of one call
+ * share X. */
 #ifndef HOLDFAST_ULID_H
 #define HOLDFAST_ULID_H
 
@@ -11,16 +12,18 @@ struct ulid {
     uint8_t bytes[16];
 };
 
-#define ULID_TEXT_SIZE 27   /* 26 characters and NUL */
+#define ULID_TEXT_SIZE 27     /* 26 characters and NUL */
 #define ULID_PREFIXED_SIZE 40 /* "prefix_" of at most 12, ULID, NUL */
-#define UUID_TEXT_SIZE 37   /* 8-4-4-4-12 and NUL */
+#define UUID_TEXT_SIZE 37     /* 8-4-4-4-12 and NUL */
 
-/* New identifier. Within a process and a millisecond they ascend (the random part is incremented). */
+/* New identifier. Within a process and a millisecond they ascend (the random part is incremented).
+ */
 void ulid_new(struct ulid *out, int64_t wall_ms);
 char *ulid_format(const struct ulid *id, char out[ULID_TEXT_SIZE]);
 /* "eff" -> "eff_01J..." */
 char *ulid_format_prefixed(const char *prefix, const struct ulid *id, char out[ULID_PREFIXED_SIZE]);
-bool ulid_parse(const char *text, size_t len, struct ulid *out); /* exactly 26; either case; first 0-7 */
+bool ulid_parse(const char *text, size_t len,
+                struct ulid *out); /* exactly 26; either case; first 0-7 */
 /* "eff_01J..." with that prefix and nothing after it. */
 bool ulid_parse_prefixed(const char *prefix, const char *text, struct ulid *out);
 char *ulid_uuid_format(const struct ulid *id, char out[UUID_TEXT_SIZE]);
