@@ -10,15 +10,13 @@
 #include <stdint.h>
 
 #define JSON_DEPTH_MAX 64
-#define JSON_EXACT_MAX                                                                             \
-    9007199254740991LL /* 2^53-1: the largest integer every JSON reader agrees on */
+#define JSON_EXACT_MAX 9007199254740991LL /* 2^53-1: what every JSON reader holds exactly */
 
 /* Parses text as one JSON value under the rules of the wire: valid UTF-8, no NUL (raw or \u0000),
  * no lone surrogate, no duplicate member names (compared after unescaping), nesting at most 64,
- * integers within +-(2^53-1), no number that overflows a double or is not exactly representable as
- * one would expect (a real whose value is an integer past 2^53-1). Nothing but white space may
- * follow. Returns a new reference, or NULL with err (ERROR_INVALID; place = "line L column C" or a
- * JSON pointer). */
+ * integers and reals within +-(2^53-1), no number that a double turns into zero though it is not.
+ * Nothing but white space may follow. Returns a new reference, or NULL with err (ERROR_INVALID;
+ * place = "line L column C"). */
 json_t *json_parse_strict(const char *text, size_t len, struct error *err);
 
 /* The same but the value must be an object. */

@@ -16,14 +16,14 @@ struct ulid {
 #define ULID_PREFIXED_SIZE 40 /* "prefix_" of at most 12, ULID, NUL */
 #define UUID_TEXT_SIZE 37     /* 8-4-4-4-12 and NUL */
 
-/* New identifier. Within a process and a millisecond they ascend (the random part is incremented).
- */
+/* New identifier. Within a process they ascend: within a millisecond, and while the clock steps
+ * back by less than a minute, the random part is incremented. */
 void ulid_new(struct ulid *out, int64_t wall_ms);
 char *ulid_format(const struct ulid *id, char out[ULID_TEXT_SIZE]);
 /* "eff" -> "eff_01J..." */
 char *ulid_format_prefixed(const char *prefix, const struct ulid *id, char out[ULID_PREFIXED_SIZE]);
-bool ulid_parse(const char *text, size_t len,
-                struct ulid *out); /* exactly 26; either case; first 0-7 */
+/* Exactly 26 characters, the first 0 to 7, in either case. */
+bool ulid_parse(const char *text, size_t len, struct ulid *out);
 /* "eff_01J..." with that prefix and nothing after it. */
 bool ulid_parse_prefixed(const char *prefix, const char *text, struct ulid *out);
 char *ulid_uuid_format(const struct ulid *id, char out[UUID_TEXT_SIZE]);
