@@ -1,6 +1,7 @@
 /* RFC 8785, the JSON canonicalisation scheme: one value has one text. */
 #include "common/base/json.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -116,9 +117,11 @@ static bool decimal_try(struct decimal *d, double value, int count)
     return decimal_reads_back(d, value);
 }
 
+/* A decimal of up to DBL_DIG digits survives the way into a normal double and back, so one that
+ * reads back is found at DBL_DIG digits, with zeros behind it. Subnormals hold fewer digits. */
 static void decimal_from(struct decimal *d, double value)
 {
-    int count = 1;
+    int count = value >= DBL_MIN ? DBL_DIG : 1;
     while (!decimal_try(d, value, count) && count < 17)
         count++;
     while (d->count > 1 && d->digits[d->count - 1] == '0')

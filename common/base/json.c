@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char nul_sentence[] = "the JSON holds a NUL character";
+static const char exact_sentence[] = "a number is outside the range that can be held exactly";
+
 /* A position in the text, for messages. Columns count characters, as jansson's do. */
 struct scanner {
     const char *text;
@@ -28,12 +31,16 @@ static bool scan_fail(const struct scanner *s, struct error *err, const char *se
 }
 
 /* Steps over a string; the closing quote may be missing, which the parser will say. */
-static void scan_string(struct scanner *s)
+static bool scan_string(struct scanner *s, struct error *err)
 {
-    for (s->at++; s->at < s->len && s->text[s->at] != '"'; s->at++)
+    for (s->at++; s->at < s->len && s->text[s->at] != '"'; s->at++) {
+        if (s->text[s->at] == '\0')
+            return scan_fail(s, err, nul_sentence);
         if (s->text[s->at] == '\\')
             s->at++;
+    }
     s->at++;
+    return true;
 }
 
 /* The magnitude of an integer literal is compared digit by digit: it may be longer than any
@@ -92,7 +99,7 @@ static bool scan_number(struct scanner *s, struct error *err)
             free(literal);
     }
     if (!exact)
-        return scan_fail(s, err, "a number is outside the range that can be held exactly");
+        return scan_fail(s, err, exact_sentence);
     s->at += len;
     return true;
 }
@@ -102,7 +109,8 @@ static bool scan_text(struct scanner *s, struct error *err)
     while (s->at < s->len) {
         char c = s->text[s->at];
         if (c == '"') {
-            scan_string(s);
+            if (!scan_string(s, err))
+                return false;
             continue;
         }
         if (c == '-' || (c >= '0' && c <= '9')) {
@@ -114,6 +122,8 @@ static bool scan_text(struct scanner *s, struct error *err)
             return scan_fail(s, err, "the JSON is nested more than 64 levels deep");
         if (c == ']' || c == '}')
             s->depth--;
+        if (c == '\0')
+            return scan_fail(s, err, nul_sentence);
         s->at++;
         if (c == '\n') {
             s->line++;
@@ -134,11 +144,11 @@ static const char *parse_error_sentence(enum json_error_code code)
         return "something follows the JSON value";
     case json_error_null_character:
     case json_error_null_byte_in_key:
-        return "a string holds a NUL character";
+        return nul_sentence;
     case json_error_duplicate_key:
         return "an object has two members of the same name";
     case json_error_numeric_overflow:
-        return "a number is outside the range that can be held exactly";
+        return exact_sentence;
     default:
         return "the text is not valid JSON";
     }
