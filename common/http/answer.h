@@ -26,7 +26,8 @@ struct answer {
     int64_t body_bytes;   /* received */
     int64_t promised;     /* Content-Length; -1 when there is none */
     bool chunked;
-    bool bodiless; /* the request was HEAD */
+    bool bodiless; /* the request was HEAD: whoever sends it says so after answer_init */
+    int head_now;  /* the status of the head being read, 1xx too; 0 outside a head */
 };
 
 void answer_init(struct answer *answer, size_t body_max);
@@ -41,7 +42,7 @@ void answer_take_body(struct answer *answer, const char *bytes, size_t len);
 /* The transfer ended; `ok` says that libcurl saw no error. Decides body_complete. */
 void answer_finish(struct answer *answer, bool ok);
 
-/* A complete answer: head, body and request were all whole. */
+/* A whole answer: a final head and its body, both to their end. */
 bool answer_complete(const struct answer *answer);
 /* The value of the first header with this name (any case), without blanks around it: borrowed, not
  * NUL-terminated, its length in *len. NULL when absent. */
