@@ -26,13 +26,14 @@ struct array {
 /* At most max bytes in all; past that array_param fails. */
 void array_init(struct array *a, int element, size_t max);
 void array_put_null(struct array *a);
-void array_put_text(struct array *a, const char *text); /* NULL is SQL NULL */
+void array_put_text(struct array *a, const char *text);              /* NULL is SQL NULL */
 void array_put_bytes(struct array *a, const void *data, size_t len); /* data NULL is SQL NULL */
-void array_put_uuid(struct array *a, const struct ulid *id); /* NULL or zero is SQL NULL */
+void array_put_uuid(struct array *a, const struct ulid *id);         /* NULL or zero is SQL NULL */
 void array_put_int(struct array *a, int64_t value); /* int4 or int8, by the element type */
 void array_put_bool(struct array *a, bool value);
 void array_put_time(struct array *a, int64_t unix_us); /* 0 is SQL NULL */
-/* Completes it and makes a parameter that borrows it. Enum arrays: send ARRAY_TEXT and cast in the SQL
+/* Completes it and makes a parameter that borrows it. Enum arrays: send ARRAY_TEXT and cast in the
+ * SQL
  * ($4::text[]::effect_outcome[]). false: it outgrew its maximum or memory. */
 bool array_param(struct array *a, struct store_param *out);
 void array_free(struct array *a);
