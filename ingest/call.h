@@ -1,11 +1,13 @@
-/* One HTTP request on its way through ingest: read by http.c on a server thread, handled on a route thread,
- * perhaps parked (accept, waiters), answered exactly once from whatever thread holds it then. */
+/* One HTTP request on its way through ingest: read by http.c on a server thread, handled on a route
+ * thread, perhaps parked (accept, waiters), answered exactly once from whatever thread holds it
+ * then. */
 #ifndef HOLDFAST_CALL_H
 #define HOLDFAST_CALL_H
 
 #include "common/base/buf.h"
 #include "common/base/error.h"
 #include "common/base/ulid.h"
+#include "common/scopes.h"
 #include "common/store/store.h"
 
 #include <jansson.h>
@@ -13,42 +15,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Who calls: a snapshot of the key's row, checked in access.c. Reference counted by the key cache. */
+/* Who calls: a snapshot of the key's row, checked in access.c. Reference counted by the key cache.
+ */
 struct principal {
     struct ulid key_id;
     int environment;
     char environment_name[64];
     char agent_id[201];
-    uint32_t scopes;       /* bits of enum scope */
+    uint32_t scopes;       /* bits SCOPE_BIT(SCOPE_...) */
     char **actions;        /* names the key is held to, NULL-terminated; NULL: every action */
-    int64_t expires_at_us; /* 0: never */
+    int64_t expires_at_us; /* Unix, by the database's clock; 0: never */
 };
 
-enum scope { /* in the order of scope_names[] in access.c; bit 1u << SCOPE_... */
-    SCOPE_ACTIONS_READ, SCOPE_ACTIONS_INVOKE, SCOPE_ACTIONS_WRITE, SCOPE_ACTIONS_GOVERN,
-    SCOPE_ACTIONS_RESOLVE, SCOPE_APPROVALS_REQUEST, SCOPE_APPROVALS_READ, SCOPE_APPROVALS_DECIDE,
-    SCOPE_POLICIES_READ, SCOPE_POLICIES_WRITE, SCOPE_LIMITS_READ, SCOPE_LIMITS_WRITE,
-    SCOPE_SECRETS_READ, SCOPE_SECRETS_WRITE, SCOPE_ENVIRONMENTS_HALT, SCOPE_EVENTS_READ,
-    SCOPE_DLQ_READ, SCOPE_DLQ_WRITE, SCOPE_COUNT
-};
+/* Whether the key's list of actions lets it use the action of that name. */
+bool principal_may_use(const struct principal *principal, const char *action_name);
+
+#define CALL_SEGMENTS_MAX 8
 
 struct call {
     /* ---- the request; owned by the call, immutable once it reaches a route ---- */
     char method[8];
-    char *path;                 /* decoded; begins with / */
-    const char *segments[8];    /* into a copy of path: what the route's {x} matched, in order */
-    char request_id[ULID_PREFIXED_SIZE]; /* req_... */
-    char *idempotency_key;      /* header, or NULL; already checked: 1..255 visible ASCII */
-    int wait_ms;                /* Prefer: wait=N, else -1 */
+    char *path;                              /* decoded; begins with / */
+    const char *segments[CALL_SEGMENTS_MAX]; /* what the route's {x} matched, in order, decoded */
+    char request_id[ULID_PREFIXED_SIZE];     /* req_... */
+    char *idempotency_key;                   /* header, or NULL; checked: 1..255 visible ASCII */
+    int wait_ms;                             /* Prefer: wait=N, else -1 */
     struct buf body;
-    int64_t arrived_ms;         /* clock_boot_ms */
-    const struct principal *principal; /* set by access before the handler runs (NULL for open routes) */
+    int64_t arrived_ms;                /* clock_boot_ms */
+    const struct principal *principal; /* set by access before the handler runs; NULL: open route */
 
     /* ---- the answer ---- */
     int status;
     struct buf reply;
-    const char *replay_header;  /* value of X-Idempotent-Replay, static, or NULL */
-    int retry_after_s;          /* -1: none */
+    const char *replay_header; /* value of X-Idempotent-Replay, static, or NULL */
+    const char *allow_header;  /* value of Allow (405), or NULL */
+    int retry_after_s;         /* -1: none */
 
     struct http_exchange *exchange; /* http.c's side: connection, query string, resume */
 };
@@ -57,18 +58,26 @@ struct call {
 const char *call_query(const struct call *call, const char *name);
 /* A header by name (any case), or NULL. Borrowed. */
 const char *call_header(const struct call *call, const char *name);
+/* limit (1..100, else `standard`) and offset (0..1,000,000) from the query string. False: answered
+ * 400. */
+bool call_page(struct call *call, int64_t standard, int64_t *limit, int64_t *offset);
 
-/* Sets the answer (does not send it). `data` is JSON text. They return nothing so that a handler ends with
- * `call_data(...); return ROUTE_ANSWERED;`. */
+/* Sets the answer (does not send it). `data` is JSON text. They return nothing so that a handler
+ * ends with `call_data(...); return ROUTE_ANSWERED;`. The last one that is called counts. */
 void call_data(struct call *call, int status, const char *data_json);
-void call_list(struct call *call, const char *items_json, int64_t limit, int64_t offset, int64_t total); /* total -1: null */
-void call_error(struct call *call, int status, const char *code, const char *details_json, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-/* From an error value: INVALID 400 VALIDATION_ERROR (details.place), NOT_FOUND 404, CONFLICT 409 CONFLICT,
- * DENIED 403, TOO_LARGE 413, UNAVAILABLE and DOUBTFUL 503 with Retry-After (re-sending is safe by the key), else 500. */
+/* total -1: null. `items_json` is a JSON array. */
+void call_list(struct call *call, const char *items_json, int64_t limit, int64_t offset,
+               int64_t total);
+/* `details_json` may be NULL. */
+void call_error(struct call *call, int status, const char *code, const char *details_json,
+                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* From an error value: INVALID 400 VALIDATION_ERROR (details.place), NOT_FOUND 404, CONFLICT 409
+ * CONFLICT, DENIED 403, TOO_LARGE 413, UNAVAILABLE and DOUBTFUL 503 with Retry-After (re-sending is
+ * safe by the key), else 500, which is logged and whose text is not shown. */
 void call_error_value(struct call *call, const struct error *err);
 
-/* Sends the answer and gives the call back to http.c; the pointer is dead afterwards. Any thread, once. */
+/* Sends the answer and gives the call back to http.c; the pointer is dead afterwards. Any thread,
+ * once. */
 void call_finish(struct call *call);
 
 /* ---- routes ---- */
@@ -85,15 +94,22 @@ enum route_result {
 
 typedef enum route_result (*route_handler)(struct route_worker *worker, struct call *call);
 
+enum { ROUTE_ANY_KEY = -1, ROUTE_NO_KEY = -2 }; /* instead of a scope */
+
+/* A `recorded` handler always runs inside a transaction that idempotent.c has begun on
+ * worker->store: it uses store_query and settle_in_transaction, never begin, commit, rollback or
+ * transact, and it never parks. An answer below 400 commits what it did; any other answer undoes
+ * it, so it may return right after a failed query. A lost COMMIT answer is looked up by
+ * idempotent.c. */
 struct route {
     const char *method;
-    const char *pattern;   /* "/api/v2/actions/{ref}/versions"; literal segments win over {x} */
-    int scope;             /* enum scope, or -1: any valid key; -2: no key */
-    bool recorded;         /* a write other than invoke: Idempotency-Key replays its recorded reply (idempotent.c) */
+    const char *pattern; /* "/api/v2/actions/{ref}/versions"; literal segments win over {x} */
+    int scope;           /* enum scope, or ROUTE_ANY_KEY, ROUTE_NO_KEY */
+    bool recorded;       /* a write other than invoke: an Idempotency-Key replays its reply */
     route_handler handle;
 };
 
-/* Tables of the route files, each ended by a zero entry; http.c joins them. */
+/* Tables of the route files, each ended by a zero entry; route_table.c joins them. */
 extern const struct route routes_actions[];
 extern const struct route routes_invoke[];
 extern const struct route routes_invocations[];
