@@ -2,20 +2,15 @@
 #include "common/base/admin_http.h"
 
 #include "common/base/buf.h"
+#include "common/base/listen.h"
 #include "common/base/metrics.h"
 
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define CHECKS_MAX 16
 #define CONNECTIONS_MAX 64
@@ -142,82 +137,14 @@ static enum MHD_Result request_answer(void *opaque, struct MHD_Connection *conne
     return page_send(connection, status, page ? page->type : pages[0].type, &out);
 }
 
-/* Splits "host:port" or "[v6]:port" in place. */
-static bool listen_split(char *text, char **host, char **port)
-{
-    char *colon = strrchr(text, ':');
-    if (!colon || colon == text)
-        return false;
-    *colon = '\0';
-    *port = colon + 1;
-    *host = text;
-    if (text[0] == '[' && colon[-1] == ']') {
-        colon[-1] = '\0';
-        (*host)++;
-    }
-    return true;
-}
-
-static int socket_bind(const struct addrinfo *address)
-{
-    int on = 1;
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, CONNECTIONS_MAX) == 0)
-        return fd;
-    int saved_errno = errno;
-    close(fd);
-    errno = saved_errno;
-    return -1;
-}
-
-/* Returns a listening socket, or -1 with err. */
-static int socket_listen(const char *listen_at, struct error *err)
-{
-    char text[512];
-    char *host;
-    char *port;
-    struct addrinfo *found = NULL;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    snprintf(text, sizeof(text), "%s", listen_at);
-    if (!listen_split(text, &host, &port)) {
-        error_set(err, ERROR_INVALID, "the admin address %s is not host:port", listen_at);
-        return -1;
-    }
-    int rc = getaddrinfo(host, port, &hints, &found);
-    if (rc != 0) {
-        error_set(err, ERROR_INVALID, "the admin address %s cannot be resolved: %s", listen_at,
-                  gai_strerror(rc));
-        return -1;
-    }
-    int fd = socket_bind(found);
-    if (fd < 0)
-        error_set(err, ERROR_UNAVAILABLE, "cannot listen on the admin address %s: %s", listen_at,
-                  strerror(errno));
-    freeaddrinfo(found);
-    return fd;
-}
-
-static int socket_port(int fd)
-{
-    struct sockaddr_storage address;
-    socklen_t len = sizeof(address);
-    if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
-        return -1;
-    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                                               : ((struct sockaddr_in *)&address)->sin_port);
-}
-
 struct admin_http *admin_http_start(const char *listen_at, struct error *err)
 {
-    int fd = socket_listen(listen_at, err);
+    int fd = listen_open("the admin address", listen_at, CONNECTIONS_MAX, err);
     if (fd < 0)
         return NULL;
     struct admin_http *admin = calloc(1, sizeof(*admin));
     must(admin);
-    admin->port = socket_port(fd);
+    admin->port = listen_port(fd);
     admin->daemon = MHD_start_daemon(
         MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, request_answer, NULL, MHD_OPTION_LISTEN_SOCKET,
         fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
