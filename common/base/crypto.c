@@ -193,7 +193,8 @@ bool crypto_master_key_load(const char *path, uint8_t key[KEY_SIZE], struct erro
     bool ok = key_file_check(fd, path, err);
     if (ok) {
         ssize_t len = read(fd, text, sizeof(text));
-        ok = len >= 0 && key_text_read(text, (size_t)len, key);
+        /* A full buffer means that there may be more than we saw. */
+        ok = len >= 0 && len < KEY_FILE_MAX && key_text_read(text, (size_t)len, key);
         crypto_wipe(text, sizeof(text));
         if (!ok)
             error_set_at(err, ERROR_INVALID, place, "%s does not hold exactly 64 hex digits", path);

@@ -45,6 +45,7 @@ bool log_level_parse(const char *name, enum log_level *out)
 /* One printf conversion of a fields string, as far as we need to know it. */
 struct conversion {
     char spec[SPEC_MAX]; /* "%", flags, width, precision, length, letter */
+    bool bare;           /* no flag, width or precision, which could make "007" or "+1" */
     int stars;           /* 0 or 1: a "*" whose int comes before the value */
     char length;         /* 0, 'l', 'L' (ll), 'z', 'j', 't'; h and hh arrive as int anyway */
     char letter;
@@ -57,6 +58,7 @@ static void conversion_read(const char **fmt, struct conversion *c)
     memset(c, 0, sizeof(*c));
     for (; *p && strchr("-+ #0123456789.*", *p); p++)
         c->stars += *p == '*';
+    c->bare = p == *fmt + 1;
     for (; *p && strchr("hlLzjt", *p); p++)
         c->length = *p == 'h' ? 0 : c->length == 'l' ? 'L' : *p;
     c->letter = *p;
@@ -152,7 +154,7 @@ static bool field_starts(const char *p)
 struct value {
     char text[VALUE_MAX_BYTES + 1];
     size_t len;
-    bool number; /* exactly one %d, %i or %u and nothing else */
+    bool number; /* exactly one bare %d, %i or %u and nothing else */
 };
 
 /* Formats everything up to the next field of the format. */
@@ -168,7 +170,7 @@ static const char *value_read(const char *fmt, struct value *value, struct argum
             conversion_read(&fmt, &c);
             value->len += conversion_put(&c, value->text + value->len, room + 1, args);
             conversions++;
-            plain = plain && c.letter && strchr("diu", c.letter) && strlen(c.spec) <= 4;
+            plain = plain && c.bare && c.letter && strchr("diu", c.letter);
         } else {
             if (room)
                 value->text[value->len++] = *fmt;
