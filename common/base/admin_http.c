@@ -151,8 +151,8 @@ struct admin_http *admin_http_start(const char *listen_at, struct error *err)
         (unsigned)IDLE_S, MHD_OPTION_END);
     if (admin->daemon)
         return admin;
-    /* The socket is libmicrohttpd's since the call, also when it failed: closing it again could hit
-     * another file. */
+    /* Some failures come before libmicrohttpd takes the socket over and some after; the process
+     * does not start anyway, so it is left to the end of the process. */
     error_set(err, ERROR_INTERNAL, "the admin thread on %s does not start", listen_at);
     free(admin);
     return NULL;
