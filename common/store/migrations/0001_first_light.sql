@@ -456,7 +456,9 @@ end $$;
 
 -- Monthly partitions from this month to `p_ahead` months on, each with its guards; and a default one.
 -- Safe to call at any time and from several sessions.
-create function partitions_ensure(p_ahead int) returns void language plpgsql as $$
+-- Runs with its owner's right: services may ask for it.
+create function partitions_ensure(p_ahead int) returns void
+language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     v_parent text;
     v_name text;
