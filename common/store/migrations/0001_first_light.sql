@@ -127,6 +127,7 @@ create table secrets (
     name text not null check (name ~ '^[A-Z0-9_]{1,100}$'),
     version int not null,
     sealed bytea, -- null: deleted
+    previous_sealed bytea, -- of version - 1: for what was claimed just before a rotation
     description text,
     allowed_hosts text[],
     allowed_placements text[],

@@ -392,15 +392,23 @@ begin
 end $$;
 
 -- After a lost COMMIT answer: waits for whoever holds the rows (so the doubtful transaction has ended) and
--- says which attempts of that try exist. Nothing else of the batch was claimed by it.
-create function claim_recover(p_ids uuid[], p_claim_id uuid) returns table (effect_id uuid)
+-- says which attempts of that try exist, as claim_batch would have. Nothing else was claimed by it.
+create function claim_recover(p_ids uuid[], p_claim_id uuid)
+returns table (effect_id uuid, verdict text, detail text, environment_id int, governed boolean,
+               action_id uuid, action_name text, action_version int, adapter text, destination text,
+               input text, request bytea, provider_key text, fault_drill boolean,
+               secrets text[], secret_versions int[])
 language plpgsql as $$
 #variable_conflict use_column
 begin
     perform 1 from open_effects o where o.id = any (p_ids) order by o.id for update;
-    return query select a.effect_id from attempts a
-        where a.effect_id = any (p_ids) and a.effect_id between p_ids[1] and p_ids[cardinality(p_ids)]
-          and a.seq = 1 and a.claim_id = p_claim_id;
+    return query
+        select e.id, 'claimed', null, e.environment_id, e.governed, e.action_id, e.action_name, e.action_version,
+               e.adapter, e.destination, e.input, e.request, e.provider_key, e.fault_drill,
+               e.secrets, a.secret_versions
+        from attempts a join effects e on e.id = a.effect_id
+        where a.effect_id = any (p_ids) and a.seq = 1 and a.claim_id = p_claim_id
+        order by e.id;
 end $$;
 
 -- ---------------------------------------------------------------- settle
