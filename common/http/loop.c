@@ -31,6 +31,7 @@ struct slot {
     struct worker *worker;
     CURL *easy;
     struct transfer *transfer; /* NULL: free */
+    struct slot *next_free;
     struct easy_headers headers;
     int64_t deadline_ms;  /* boot clock */
     bool moving;          /* the peek refused this connection: go on another */
@@ -46,6 +47,7 @@ struct worker {
     struct sockets sockets;
     struct slot *slots;
     size_t slot_count;
+    struct slot *free_slots;
     size_t running;
     atomic_size_t load; /* running and waiting to run: at most slot_count */
     pthread_mutex_t lock;
@@ -208,6 +210,8 @@ static void slot_finish(struct slot *slot, bool ok, const char *cause)
     answer_finish(transfer->answer, ok);
     curl_easy_reset(slot->easy); /* it points into the owner's request until here */
     slot->transfer = NULL;
+    slot->next_free = worker->free_slots;
+    worker->free_slots = slot;
     worker->running--;
     atomic_fetch_sub(&worker->load, 1);
     transfer->done(transfer);
@@ -272,12 +276,12 @@ static void slot_give_up(struct slot *slot, const char *cause)
 
 /* -- the worker -- */
 
-static struct slot *slot_free_find(struct worker *worker)
+static struct slot *slot_take_free(struct worker *worker)
 {
-    for (size_t i = 0; i < worker->slot_count; i++)
-        if (!worker->slots[i].transfer)
-            return &worker->slots[i];
-    return NULL;
+    struct slot *slot = worker->free_slots;
+    must(slot); /* load is counted before a transfer is put */
+    worker->free_slots = slot->next_free;
+    return slot;
 }
 
 static void worker_take(struct worker *worker)
@@ -288,8 +292,7 @@ static void worker_take(struct worker *worker)
     pthread_mutex_unlock(&worker->lock);
     while (transfer) {
         struct transfer *next = transfer->next;
-        struct slot *slot = slot_free_find(worker);
-        must(slot); /* load is counted before a transfer is put */
+        struct slot *slot = slot_take_free(worker);
         transfer->next = NULL;
         slot_begin(slot, transfer, clock_boot_ms());
         transfer = next;
@@ -385,9 +388,12 @@ static bool worker_init(struct worker *worker, struct loop *loop, size_t slots)
     curl_multi_setopt(worker->multi, CURLMOPT_MAXCONNECTS, (long)slots);
     curl_multi_setopt(worker->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     for (size_t i = 0; i < slots; i++) {
-        worker->slots[i].worker = worker;
-        worker->slots[i].easy = curl_easy_init();
-        if (!worker->slots[i].easy)
+        struct slot *slot = &worker->slots[i];
+        slot->worker = worker;
+        slot->next_free = worker->free_slots;
+        worker->free_slots = slot;
+        slot->easy = curl_easy_init();
+        if (!slot->easy)
             return false;
     }
     return true;
@@ -426,25 +432,28 @@ struct loop *loop_start(const struct loop_config *config, struct error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, curl_start);
-    must(config->threads >= 1 && config->threads <= 64 && config->slots >= config->threads);
+    must(config->threads >= 1 && config->threads <= 64 && config->slots >= 1);
     struct loop *loop = calloc(1, sizeof(*loop));
     if (!loop)
         goto memory;
     loop->config = *config;
+    if (loop->config.threads > config->slots)
+        loop->config.threads = (unsigned)config->slots; /* a thread without a slot has no work */
     loop->moved =
         metric_counter("holdfast_http_moved_total", "",
                        "Requests moved off a kept-alive connection before they were sent");
     loop->resends_refused = metric_counter("holdfast_http_resends_refused_total", "",
                                            "Second sends that libcurl asked for and did not get");
-    loop->workers = calloc(config->threads, sizeof(*loop->workers));
+    loop->workers = calloc(loop->config.threads, sizeof(*loop->workers));
     if (!loop->workers)
         goto memory;
-    for (unsigned i = 0; i < config->threads; i++) {
-        size_t slots = config->slots / config->threads + (i < config->slots % config->threads);
+    for (unsigned i = 0; i < loop->config.threads; i++) {
+        size_t slots = loop->config.slots / loop->config.threads +
+                       (i < loop->config.slots % loop->config.threads);
         if (!worker_init(&loop->workers[i], loop, slots))
             goto memory;
     }
-    for (unsigned i = 0; i < config->threads; i++)
+    for (unsigned i = 0; i < loop->config.threads; i++)
         if (!worker_start(&loop->workers[i], err))
             goto fail;
     return loop;

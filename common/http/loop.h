@@ -49,7 +49,7 @@ struct transfer {
 struct loop_config {
     const char *name;           /* of the threads; at most 12 characters */
     unsigned threads;           /* 1 to 64 */
-    size_t slots;               /* transfers at a time, over all threads; at least one per thread */
+    size_t slots;               /* transfers at a time, over all threads */
     int64_t connect_timeout_ms; /* name, TCP and TLS */
     const char *ca_file;        /* trusted roots, NULL for the system's */
 };
