@@ -289,16 +289,11 @@ void consumer_unref(struct consumer *c)
     free(c);
 }
 
-/* rd_kafka_consumer_close has no time-out: it waits for the last commit and for leaving the group.
- */
 static void consumer_leave(void *arg)
 {
     struct consumer *c = arg;
-    rd_kafka_consumer_close(c->rk);
-    pthread_mutex_lock(&c->lock);
-    assignment_drop_all(c); /* no report of a dead letter may store an offset from here on */
-    pthread_mutex_unlock(&c->lock);
-    rd_kafka_destroy(c->rk);
+    rd_kafka_destroy(c->rk); /* closes the consumer first */
+    consumer_unref(c);
 }
 
 bool consumer_close(struct consumer *c, int timeout_ms)
@@ -307,10 +302,12 @@ bool consumer_close(struct consumer *c, int timeout_ms)
         return true;
     dead_letters_close(c);
     metric_set(c->lag_gauge, 0);
-    if (!bus_run_bounded(consumer_leave, c, timeout_ms)) {
-        log_event(LOG_WARN, "consumer_abandoned", "topic=%s timeout_ms=%d", c->topic, timeout_ms);
-        return false;
-    }
-    consumer_unref(c);
-    return true;
+    metric_set(c->in_flight_gauge, 0);
+    pthread_mutex_lock(&c->lock);
+    assignment_drop_all(c); /* the report of a dead letter stores no offset from here on */
+    pthread_mutex_unlock(&c->lock);
+    bool left = bus_run_bounded(consumer_leave, c, timeout_ms);
+    if (!left)
+        log_event(LOG_WARN, "consumer_abandoned", "timeout_ms=%d", timeout_ms);
+    return left;
 }

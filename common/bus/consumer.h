@@ -49,9 +49,9 @@ bool consumer_fatal(struct consumer *c);
 bool consumer_ready(void *opaque, char *reason, size_t size);
 
 /* Commits what is stored, leaves the group and frees. The polling thread has ended, nobody uses c
- * any more, its producer is still there. Takes at most timeout_ms, whatever the brokers do: false
- * when that was not enough, then it is left behind as it is, and the process should end with _exit.
- */
+ * any more, its producer is still there. Takes at most timeout_ms, whatever the brokers do. False:
+ * it goes on in the background (with the coordinator away for up to the session time-out, or for
+ * ever), so the process should end with _exit. */
 bool consumer_close(struct consumer *c, int timeout_ms);
 
 #endif

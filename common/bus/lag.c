@@ -178,12 +178,20 @@ static bool reading_run(struct reading *reading, struct lag *out, struct error *
     return true;
 }
 
+/* Errors and statistics wait there for whoever polls. */
+static void events_serve(struct lag_watch *watch)
+{
+    rd_kafka_message_t *message;
+    while ((message = rd_kafka_consumer_poll(watch->rk, 0)))
+        rd_kafka_message_destroy(message);
+}
+
 bool lag_watch_read(struct lag_watch *watch, int timeout_ms, struct lag *out, struct error *err)
 {
     struct reading reading = {.watch = watch, .deadline_ms = clock_boot_ms() + timeout_ms};
     reading.committed = rd_kafka_topic_partition_list_new(8);
     reading.behind = rd_kafka_topic_partition_list_new(8);
-    rd_kafka_poll(watch->rk, 0); /* serves errors and statistics */
+    events_serve(watch);
     bool ok = reading_run(&reading, out, err);
     rd_kafka_topic_partition_list_destroy(reading.committed);
     rd_kafka_topic_partition_list_destroy(reading.behind);
@@ -197,14 +205,11 @@ static void lag_watch_leave(void *arg)
     struct lag_watch *watch = arg;
     rd_kafka_topic_destroy(watch->handle);
     rd_kafka_destroy(watch->rk);
+    free(watch);
 }
 
 void lag_watch_close(struct lag_watch *watch, int timeout_ms)
 {
-    if (!watch)
-        return;
-    if (bus_run_bounded(lag_watch_leave, watch, timeout_ms))
-        free(watch);
-    else
-        log_event(LOG_WARN, "lag_watch_abandoned", "topic=%s", watch->topic);
+    if (watch && !bus_run_bounded(lag_watch_leave, watch, timeout_ms))
+        log_event(LOG_WARN, "lag_watch_abandoned", "timeout_ms=%d", timeout_ms);
 }

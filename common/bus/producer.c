@@ -266,6 +266,7 @@ static void producer_destroy(void *arg)
 {
     struct producer *p = arg;
     rd_kafka_destroy(p->rk);
+    free(p);
 }
 
 bool producer_close(struct producer *p, int timeout_ms)
@@ -278,11 +279,9 @@ bool producer_close(struct producer *p, int timeout_ms)
     rd_kafka_flush(p->rk, timeout_ms);
     rd_kafka_purge(p->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
     rd_kafka_flush(p->rk, DESTROY_TIMEOUT_MS / 2);
-    if (!bus_run_bounded(producer_destroy, p, DESTROY_TIMEOUT_MS / 2)) {
-        log_event(LOG_WARN, "producer_abandoned", "timeout_ms=%d", timeout_ms);
-        return false;
-    }
     metric_set(p->queue_gauge, 0);
-    free(p);
-    return true;
+    bool ended = bus_run_bounded(producer_destroy, p, DESTROY_TIMEOUT_MS / 2);
+    if (!ended)
+        log_event(LOG_WARN, "producer_abandoned", "timeout_ms=%d", timeout_ms);
+    return ended;
 }

@@ -114,18 +114,16 @@ bool reader_ready(void *opaque, char *reason, size_t size)
 static void reader_leave(void *arg)
 {
     struct reader *r = arg;
-    rd_kafka_consumer_close(r->rk);
     rd_kafka_destroy(r->rk);
+    free(r);
 }
 
 bool reader_close(struct reader *r, int timeout_ms)
 {
     if (!r)
         return true;
-    if (!bus_run_bounded(reader_leave, r, timeout_ms)) {
-        log_event(LOG_WARN, "reader_abandoned", "topic=%s timeout_ms=%d", r->topic, timeout_ms);
-        return false;
-    }
-    free(r);
-    return true;
+    bool left = bus_run_bounded(reader_leave, r, timeout_ms);
+    if (!left)
+        log_event(LOG_WARN, "reader_abandoned", "timeout_ms=%d", timeout_ms);
+    return left;
 }
