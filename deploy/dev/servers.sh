@@ -143,7 +143,7 @@ kafka_answers() {
 # ---------------------------------------------------------------- sandbox
 
 sandbox_launch() {
-  process_start sandbox "${option[bin]}/dev-sandbox" --port "$(port_of sandbox)"
+  process_start sandbox "${option[bin]}/dev-sandbox" --listen "127.0.0.1:$(port_of sandbox)"
 }
 
 sandbox_answers() {

@@ -28,22 +28,11 @@ def free_port():
     raise RuntimeError("no free port")
 
 
-class Sandbox:
-    def __init__(self, *options):
-        self.port = free_port()
-        program = os.path.join(os.environ["HOLDFAST_BIN"], "dev-sandbox")
-        self.process = subprocess.Popen([program, "--listen", f"127.0.0.1:{self.port}", *options])
-        for _ in range(500):
-            try:
-                self.connect().close()
-                return
-            except ConnectionRefusedError:
-                time.sleep(0.01)
-        raise RuntimeError("dev-sandbox does not listen")
+class SandboxClient:
+    """Talks to a sandbox that runs on a port of this machine."""
 
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0
+    def __init__(self, port):
+        self.port = port
 
     def connect(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)
@@ -89,6 +78,26 @@ class Sandbox:
         with self.connect() as stream:
             stream.sendall(data)
             return drain(stream)
+
+
+class Sandbox(SandboxClient):
+    """A sandbox of one's own."""
+
+    def __init__(self, *options):
+        super().__init__(free_port())
+        program = os.path.join(os.environ["HOLDFAST_BIN"], "dev-sandbox")
+        self.process = subprocess.Popen([program, "--listen", f"127.0.0.1:{self.port}", *options])
+        for _ in range(500):
+            try:
+                self.connect().close()
+                return
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+        raise RuntimeError("dev-sandbox does not listen")
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(10) == 0
 
 
 def drain(stream):
