@@ -92,6 +92,8 @@ static bool compile_pattern_text(const struct site *site, const char *text, size
 {
     char why[128];
     *out = schema_pattern_compile(text, len, why, sizeof(why));
+    if (!*out && !*why)
+        return out_of_memory(site->c);
     if (!*out)
         return refuse(site->c, place, "the regular expression is refused: %s", why);
     site->c->patterns_size += (*out)->size;

@@ -193,7 +193,7 @@ struct schema_pattern {
     bool back_references;
 };
 
-/* Compiles an ECMA-262 pattern. NULL with why. */
+/* Compiles an ECMA-262 pattern. NULL with why, which stays empty when memory is out. */
 struct schema_pattern *schema_pattern_compile(const char *text, size_t len, char *why, size_t size);
 void schema_pattern_free(struct schema_pattern *pattern); /* may be NULL */
 

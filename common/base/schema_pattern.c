@@ -378,16 +378,14 @@ static bool translate(struct translation *t)
     while (t->at < t->end)
         if (!translate_one(t))
             return false;
-    return buf_put(&t->out, "", 0) || refuse(t, "out of memory");
+    return buf_put(&t->out, "", 0);
 }
 
 static struct schema_pattern *translation_compile(struct translation *t)
 {
     struct schema_pattern *pattern = calloc(1, sizeof(*pattern));
-    if (!pattern) {
-        refuse(t, "out of memory");
+    if (!pattern)
         return NULL;
-    }
     int problem;
     PCRE2_SIZE offset;
     /* No PCRE2_UCP: \d, \w and \b are ASCII in ECMA-262. Automatic callouts make every step of a
@@ -398,7 +396,8 @@ static struct schema_pattern *translation_compile(struct translation *t)
                           PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT,
                       &problem, &offset, NULL);
     if (!pattern->code) {
-        pcre2_get_error_message(problem, (PCRE2_UCHAR *)t->why, t->why_size);
+        if (problem != PCRE2_ERROR_HEAP_FAILED)
+            pcre2_get_error_message(problem, (PCRE2_UCHAR *)t->why, t->why_size);
         free(pattern);
         return NULL;
     }
@@ -413,6 +412,7 @@ static struct schema_pattern *translation_compile(struct translation *t)
 struct schema_pattern *schema_pattern_compile(const char *text, size_t len, char *why, size_t size)
 {
     struct translation t = {.at = text, .end = text + len, .why = why, .why_size = size};
+    *why = '\0';
     if (len > SCHEMA_PATTERN_MAX) {
         snprintf(why, size, "longer than %d bytes", SCHEMA_PATTERN_MAX);
         return NULL;

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTER_MAX 4096 /* bytes of the JSON pointer of a schema */
-#define URI_MAX 2048
+#define POINTER_MAX 4096  /* bytes of the JSON pointer of a schema */
+#define URI_MAX 2048      /* resolved */
+#define URI_TEXT_MAX 1024 /* as written in $id, $anchor or $ref */
 
 /* Keywords whose schemas look at the same value as the schema that holds them. */
 static bool keyword_in_place(enum schema_keyword keyword)
@@ -71,11 +72,6 @@ static bool refuse(const struct schema_place *place, struct error *err, const ch
 static bool out_of_memory(struct error *err)
 {
     return error_set(err, ERROR_MEMORY, "no memory to compile the schema");
-}
-
-static bool uri_too_long(struct error *err)
-{
-    return error_set(err, ERROR_TOO_LARGE, "a URI in the schema is longer than %d bytes", URI_MAX);
 }
 
 bool schema_references_add_node(struct schema_references *references,
@@ -149,20 +145,24 @@ static void path_put(struct buf *out, const char *path, size_t len)
     }
 }
 
-/* Resolves `reference` (its fragment left away) against `base`. Owned by the caller; NULL when too
- * long or memory is out. */
-static char *uri_resolve(const char *base, const char *reference)
+/* Resolves `reference` (its fragment left away) against `base`. Owned by the caller; NULL with
+ * err. */
+static char *uri_resolve(const char *base, const char *reference, struct error *err)
 {
+    if (strlen(base) + strlen(reference) > URI_MAX) {
+        error_set(err, ERROR_TOO_LARGE, "a URI in the schema is longer than %d bytes", URI_MAX);
+        return NULL;
+    }
     struct uri r = uri_split(reference);
     struct uri b = uri_split(base);
     bool same_document = !r.scheme_len && !r.authority_len && !r.path_len && !r.query_len;
     struct buf path, out;
-    buf_init(&path, URI_MAX);
-    buf_init(&out, URI_MAX);
+    buf_init(&path, SIZE_MAX);
+    buf_init(&out, SIZE_MAX);
     if (r.scheme_len || same_document) {
         struct uri whole = r.scheme_len ? r : b;
         buf_put(&out, whole.scheme, (size_t)(whole.query + whole.query_len - whole.scheme));
-        return buf_take(&out, NULL);
+        goto done;
     }
     buf_put(&out, b.scheme, b.scheme_len);
     const struct uri *host = r.authority_len ? &r : &b;
@@ -181,10 +181,13 @@ static char *uri_resolve(const char *base, const char *reference)
     if (path.len)
         path_put(&out, path.data, path.len);
     buf_put(&out, r.query, r.query_len);
-    if (path.failed)
-        out.failed = true;
+done:
+    out.failed |= path.failed;
     buf_free(&path);
-    return buf_take(&out, NULL);
+    char *uri = buf_take(&out, NULL);
+    if (!uri)
+        out_of_memory(err);
+    return uri;
 }
 
 /* --- what can be named --- */
@@ -198,13 +201,19 @@ const char *schema_references_add_id(struct schema_references *references, const
         refuse(keyword, err, "$id must be a URI reference without a fragment");
         return NULL;
     }
+    if (strlen(text) > URI_TEXT_MAX) {
+        refuse(keyword, err, "$id is longer than 1024 bytes");
+        return NULL;
+    }
     char *pointer = place_text(schema);
-    char *uri = uri_resolve(base, text);
+    char *uri = uri_resolve(base, text, err);
     char **grown = realloc(references->bases, (references->base_count + 1) * sizeof(*grown));
     if (grown)
         references->bases = grown;
-    if (!pointer || !uri || !grown) {
-        (void)(uri ? out_of_memory(err) : uri_too_long(err));
+    if (!uri)
+        goto fail;
+    if (!pointer || !grown) {
+        out_of_memory(err);
         goto fail;
     }
     if (json_object_get(references->resources, uri)) {
@@ -248,7 +257,7 @@ bool schema_references_add_anchor(struct schema_references *references, const js
                                   const struct schema_place *keyword, struct error *err)
 {
     const char *text = json_string_value(anchor);
-    if (!anchor_valid(text) || strlen(text) > URI_MAX / 2)
+    if (!anchor_valid(text) || strlen(text) > URI_TEXT_MAX)
         return refuse(keyword, err, "$anchor must be letters, digits, -, . and _");
     char *key = anchor_key(base, text);
     if (!key)
@@ -267,7 +276,7 @@ bool schema_references_add_ref(struct schema_references *references, struct sche
                                struct error *err)
 {
     const char *text = json_string_value(rule->value);
-    if (!text || strlen(text) != json_string_length(rule->value) || strlen(text) > URI_MAX / 2)
+    if (!text || strlen(text) != json_string_length(rule->value) || strlen(text) > URI_TEXT_MAX)
         return refuse(keyword, err, "$ref must be a URI reference");
     struct schema_pending *grown =
         realloc(references->pending, (references->pending_count + 1) * sizeof(*grown));
@@ -309,24 +318,25 @@ static bool percent_decode(const char *text, struct buf *out)
     return buf_put(out, "", 0);
 }
 
-/* The node that a resolved URI and a fragment name; NULL when there is none in the document. */
-static const json_t *target_find(const struct schema_references *references, const char *uri,
-                                 const char *fragment)
+/* Finds the index of the node that a resolved URI and a fragment name; NULL when the document has
+ * none. False: no memory. */
+static bool target_find(const struct schema_references *references, const char *uri,
+                        const char *fragment, const json_t **index)
 {
-    const json_t *found = NULL;
     struct buf key;
     buf_init(&key, SIZE_MAX); /* the parts are short */
     if (*fragment && *fragment != '/') {
         buf_printf(&key, "%s#", uri);
         if (percent_decode(fragment, &key))
-            found = json_object_get(references->anchors, key.data);
+            *index = json_object_get(references->anchors, key.data);
     } else {
         const char *root = json_string_value(json_object_get(references->resources, uri));
         if (root && buf_puts(&key, root) && percent_decode(fragment, &key))
-            found = json_object_get(references->pointers, key.data);
+            *index = json_object_get(references->pointers, key.data);
     }
+    bool done = !key.failed;
     buf_free(&key);
-    return found;
+    return done;
 }
 
 static bool pending_resolve(const struct schema_references *references,
@@ -335,11 +345,14 @@ static bool pending_resolve(const struct schema_references *references,
 {
     const char *text = json_string_value(pending->rule->value);
     const char *hash = strchr(text, '#');
-    char *uri = uri_resolve(pending->base, text);
+    char *uri = uri_resolve(pending->base, text, err);
     if (!uri)
-        return uri_too_long(err);
-    const json_t *target = target_find(references, uri, hash ? hash + 1 : "");
+        return false;
+    const json_t *target = NULL;
+    bool found = target_find(references, uri, hash ? hash + 1 : "", &target);
     free(uri);
+    if (!found)
+        return out_of_memory(err);
     if (!target) {
         char where[sizeof(err->place)];
         schema_pointer_cut(pending->place, strlen(pending->place), where, sizeof(where));
