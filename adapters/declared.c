@@ -112,7 +112,9 @@ static bool header_put(const char *name, const json_t *value, const struct templ
         return error_set_at(err, ERROR_INVALID, place, "must be a string");
     if (!template_parse(json_string_value(value), TEMPLATE_IN_WRITE, place, &template, err))
         return false;
-    if (template.count > 1 && strcasecmp(name, "Content-Type") == 0)
+    bool fixed =
+        template.count == 0 || (template.count == 1 && template.parts[0].kind == TEMPLATE_TEXT);
+    if (!fixed && strcasecmp(name, "Content-Type") == 0)
         return error_set_at(err, ERROR_INVALID, place, "must be fixed: no template may stand here");
     request_put_header(request, name);
     if (request->failure.code != ERROR_NONE)
