@@ -1,5 +1,5 @@
-/* The data model: what an effect is, the states it moves through, and who may move it. One invocation
- * and its effect are one row; `inv_X` and `eff_X` share X. The tables are in
+/* The data model: what an effect is, the states it moves through, and who may move it. One
+ * invocation and its effect are one row; `inv_X` and `eff_X` share X. The tables are in
  * common/store/migrations/0001_first_light.sql; the words are those of the wire. */
 #ifndef HOLDFAST_EFFECT_H
 #define HOLDFAST_EFFECT_H
@@ -10,12 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where an effect is on its way. The first four are open (a row in open_effects says so); the last two
- * are final (a row in settlements says so). Never compared by number: the database has the words. */
+/* Where an effect is on its way. The first four are open (a row in open_effects says so); the last
+ * two are final (a row in settlements says so). Never compared by number: the database has the
+ * words. */
 enum stage {
     STAGE_AWAITING_APPROVAL,
     STAGE_READY,       /* accepted; no dispatcher has claimed it */
-    STAGE_DISPATCHING, /* claimed: a write may leave until send_by and may be answered until answer_by */
+    STAGE_DISPATCHING, /* claimed: a write may leave until send_by and may be answered until
+                          answer_by */
     STAGE_RECONCILING, /* a write may have happened; only evidence or a person settles it */
     STAGE_SETTLED,     /* succeeded or failed. Never moves */
     STAGE_REJECTED,    /* never sent: refused, denied, expired, cancelled. Never moves */
@@ -47,7 +49,14 @@ enum settle_reason {
     REASON_COUNT
 };
 
-enum mover { MOVER_INGEST, MOVER_DISPATCHER, MOVER_SWEEP, MOVER_RECONCILER, MOVER_PERSON, MOVER_COUNT };
+enum mover {
+    MOVER_INGEST,
+    MOVER_DISPATCHER,
+    MOVER_SWEEP,
+    MOVER_RECONCILER,
+    MOVER_PERSON,
+    MOVER_COUNT
+};
 
 const char *stage_name(enum stage stage);
 const char *outcome_name(enum outcome outcome);
@@ -59,7 +68,7 @@ bool settle_reason_parse(const char *name, enum settle_reason *out);
 /* How much one effect changes, in minor units or a count; what limits hold. */
 struct impact {
     bool declared;
-    bool has_amount;    /* false: the declaration gave no quantity, any limit that applies refuses */
+    bool has_amount; /* false: the declaration gave no quantity, any limit that applies refuses */
     char dimension[33]; /* money, resource_mutations, emails, ... */
     char unit[33];      /* currency in lower case for money, else the dimension */
     char bound[12];     /* exact or upper_bound */
