@@ -48,9 +48,9 @@ def suites_read(results, expected):
     suites = {name: Suite() for name in expected}
     for path in sorted(results.glob("*.xml")):
         suites.setdefault(path.name.split(".")[0], Suite()).add_file(path)
-    for suite in suites.values():
-        if not suite.ran():
-            suite.failed.append(("the suite", "it did not run"))
+    for name in expected:
+        if not suites[name].ran():
+            suites[name].failed.append(("the suite", "it did not run"))
     return suites
 
 
