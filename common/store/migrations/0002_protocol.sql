@@ -675,9 +675,10 @@ language sql stable as $$
     where e.id = any (p_ids)
 $$;
 
--- A read that settled nothing. p_kind: not_found and not_final use up a step and are written as evidence;
--- unusable uses up none and is tried again after p_next_ms; impossible is written as evidence once and
--- ends the reads. For a confirming read evidence is kept too; its time to live ends it.
+-- A read that settled nothing. p_kind: not_found and not_final use up a step; unusable uses up none and is
+-- tried again; impossible ends the reads. p_next_ms is when the next one is due, NULL for never by itself.
+-- Evidence is written for each, but for not_final (settle_batch has) and for the unusable ones after the
+-- first of a row, which say nothing new. A confirming read ends with its time or its third look.
 create function read_ended(p_id uuid[], p_kind text[], p_text text[], p_status int[], p_next_ms bigint[], p_by text[])
 returns table (effect_id uuid) language plpgsql as $$
 #variable_conflict use_column
@@ -690,22 +691,26 @@ begin
             step = r.step + case when t.kind = 'unusable' then 0 else 1 end,
             tries = case when t.kind = 'unusable' then r.tries + 1 else 0 end,
             reads = r.reads + case when t.kind = 'unusable' then 0 else 1 end,
-            due_at = hf_now() + make_interval(secs => t.next_ms / 1000.0),
+            due_at = case when t.next_ms is null then 'infinity'
+                          else hf_now() + make_interval(secs => t.next_ms / 1000.0) end,
             last_read_at = hf_now(), running_until = null
         from told t
         where r.effect_id = t.id and t.kind <> 'impossible'
           and (r.give_up_at is null or r.give_up_at > hf_now())
           and not (r.purpose = 'confirm' and t.kind <> 'unusable' and r.reads + 1 >= 3)
-        returning r.effect_id
+        returning r.effect_id, r.tries
     ), ended as (
         delete from reads_due r using told t
         where r.effect_id = t.id and r.effect_id not in (select m.effect_id from moved m)
         returning r.effect_id
+    ), written as (
+        insert into evidence (effect_id, at, kind, text, by, response_status)
+        select t.id, hf_now(), 'reconcile', t.text, t.by, t.status
+        from told t left join moved m on m.effect_id = t.id
+        where t.kind <> 'not_final' and not (t.kind = 'unusable' and coalesce(m.tries, 1) > 1)
+        returning 1
     )
-    insert into evidence (effect_id, at, kind, text, by, response_status)
-    select t.id, hf_now(), 'reconcile', t.text, t.by, t.status from told t
-    join effects e on e.id = t.id
-    returning effect_id;
+    select t.id from told t;
 end $$;
 
 -- A confirming read matched.
