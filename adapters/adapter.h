@@ -1,7 +1,7 @@
-/* What an adapter is: one file with one table of functions that knows a provider. It builds the request
- * (in ingest, once; previews use the same code), reads the meaning of a 2xx (in the dispatcher), builds
- * the read-back and reads the provider's record (in the reconciler). It never sends, never touches the
- * database, keeps no state; every function may run on any thread. */
+/* What an adapter is: one file with one table of functions that knows a provider. It builds the
+ * request (in ingest, once; previews use the same code), reads the meaning of a 2xx (in the
+ * dispatcher), builds the read-back and reads the provider's record (in the reconciler). It never
+ * sends, never touches the database, keeps no state; every function may run on any thread. */
 #ifndef HOLDFAST_ADAPTER_H
 #define HOLDFAST_ADAPTER_H
 
@@ -15,9 +15,10 @@
 #include <stdint.h>
 
 /* An action version as adapters see it. `definition` is the stored, normalised create body: name,
- * adapter{type,config,credentialSecret} or urlTemplate, method, headers, bodyTemplate; impact, verify,
- * governed, effectKey, inputSchema. Immutable, shared between threads, borrowed: read only with
- * functions of jansson that do not change reference counts across threads (json_object_get and so on). */
+ * adapter{type,config,credentialSecret} or urlTemplate, method, headers, bodyTemplate; impact,
+ * verify, governed, effectKey, inputSchema. Immutable, shared between threads, borrowed: read only
+ * with functions of jansson that do not change reference counts across threads (json_object_get and
+ * so on). */
 struct adapter_action {
     const char *name;
     int version;
@@ -28,8 +29,9 @@ struct adapter_action {
 struct prepared {
     struct request *request; /* slotted: no secret, no effect id in it */
     struct impact impact;
-    bool has_read_back; /* a read-back may become possible (perhaps only once a response is there) */
-    bool fault_drill;   /* drop_response_after_send: test mode only */
+    bool
+        has_read_back; /* a read-back may become possible (perhaps only once a response is there) */
+    bool fault_drill;  /* drop_response_after_send: test mode only */
 };
 void prepared_free(struct prepared *prepared);
 
@@ -40,31 +42,32 @@ struct answer_meaning {
     char text[256];      /* a sentence for the evidence, "" when there is nothing to say */
 };
 
-/* The facts a read-back works from: all from the database, none from a sender's memory. Borrowed. */
+/* The facts a read-back works from: all from the database, none from a sender's memory. Borrowed.
+ */
 struct read_back_facts {
     struct adapter_action action;
     struct ulid effect;
     const char *provider_key; /* the Idempotency-Key the write carried */
     const json_t *input;
     struct impact impact;
-    const char *object_id;     /* from an answer, or NULL */
-    const json_t *response;    /* the parsed answer of the write, or NULL when none was kept */
-    int64_t created_unix_us;   /* when the effect was accepted (database time) */
+    const char *object_id;   /* from an answer, or NULL */
+    const json_t *response;  /* the parsed answer of the write, or NULL when none was kept */
+    int64_t created_unix_us; /* when the effect was accepted (database time) */
 };
 
 enum read_what {
-    READ_NEXT,            /* `next` must be sent as well: another page, another candidate */
-    READ_MATCH,           /* the provider's record is ours and agrees: settles succeeded, confirmed */
-    READ_NOT_FINAL,       /* ours, but the provider says it is not final */
+    READ_NEXT,      /* `next` must be sent as well: another page, another candidate */
+    READ_MATCH,     /* the provider's record is ours and agrees: settles succeeded, confirmed */
+    READ_NOT_FINAL, /* ours, but the provider says it is not final */
     READ_PROVIDER_FAILED, /* ours, and the provider's own record says that it failed */
     READ_NOT_FOUND,       /* a usable answer without our operation: proves nothing */
-    READ_CONFLICT,        /* two records, or one that contradicts the request: only a person settles */
-    READ_UNUSABLE,        /* no usable answer (429, 5xx, 401, HTML): back off, use up no step */
-    READ_IMPOSSIBLE       /* nothing can be read with what is known (no id, no verify) */
+    READ_CONFLICT,  /* two records, or one that contradicts the request: only a person settles */
+    READ_UNUSABLE,  /* no usable answer (429, 5xx, 401, HTML): back off, use up no step */
+    READ_IMPOSSIBLE /* nothing can be read with what is known (no id, no verify) */
 };
 
-/* A read-back in progress: start fills it, each answer advances it. Zeroed by the caller before start;
- * freed with read_back_free. Bounded: at most READ_PAGES_MAX requests. */
+/* A read-back in progress: start fills it, each answer advances it. Zeroed by the caller before
+ * start; freed with read_back_free. Bounded: at most READ_PAGES_MAX requests. */
 #define READ_PAGES_MAX 50
 struct read_back {
     enum read_what what;
@@ -80,8 +83,8 @@ void read_back_free(struct read_back *read);
 struct adapter {
     const char *type; /* "stripe.refund"; "template" for declared actions */
 
-    /* Checks a definition when an action is created or edited: ERROR_INVALID with the JSON pointer of
-     * the field (the route answers 400). */
+    /* Checks a definition when an action is created or edited: ERROR_INVALID with the JSON pointer
+     * of the field (the route answers 400). */
     bool (*check)(const json_t *definition, struct error *err);
     /* Whether invocations of it make governed effects (an adapter's always do). */
     bool (*governed)(const json_t *definition);
