@@ -168,7 +168,7 @@ static void dispatch_never_left(struct claimer *c, struct dispatch *x, const cha
     x->send.result = SEND_NEVER_LEFT;
     snprintf(x->send.evidence, sizeof x->send.evidence, "The request could not be made: %s", why);
     x->send.finished_at_us = clock_wall_us();
-    must(queue_put(c->d->ended, x, -1));
+    must(queue_try_put(c->d->ended, x));
 }
 
 static void row_send(struct claimer *c, const PGresult *r, int row)

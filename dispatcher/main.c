@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/base/service.h"
+#include "common/store/probe.h"
 #include "common/vault.h"
 #include "dispatcher/dispatch.h"
 
@@ -15,36 +16,16 @@
 enum { CLAIM_THREADS_MAX = 16, CLOSE_MS = 5000, ACTIONS_MAX = 10000 };
 
 static struct dispatcher the_dispatcher;
-static struct store *probe; /* asks for readiness; its own connection, its own thread */
 
 static bool failed(void)
 {
     return producer_fatal(the_dispatcher.producer) || consumer_fatal(the_dispatcher.consumer);
 }
 
-static bool postgres_ready(void *opaque, char *reason, size_t size)
-{
-    bool ok = store_healthy(opaque);
-    if (!ok)
-        snprintf(reason, size, "the database is away");
-    return ok;
-}
-
-static void *probe_thread(void *opaque)
-{
-    (void)opaque;
-    while (!service_stopping()) {
-        struct error err = {0};
-        PQclear(store_query(probe, "select 1", NULL, 0, false, &err));
-        usleep(500000);
-    }
-    return NULL;
-}
-
 static void send_ended(struct send *send, void *opaque)
 {
     (void)opaque;
-    must(queue_put(the_dispatcher.ended, send->owner, -1)); /* has room for every slot */
+    must(queue_try_put(the_dispatcher.ended, send->owner)); /* has room for every slot */
 }
 
 static double in_flight_now(void *opaque)
@@ -107,21 +88,16 @@ int main(void)
 {
     struct error err = {0};
     struct dispatcher *d = &the_dispatcher;
-    pthread_t intake, settler, prober, claims[CLAIM_THREADS_MAX];
+    pthread_t intake, settler, claims[CLAIM_THREADS_MAX];
     if (!service_boot("dispatcher", &err) || !vault_key_load(&err))
         return service_refuse(&err);
-    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
-                                    .name = service_name()};
-    probe = store_new(&options);
-    if (!store_ready(probe, &err) && err.code == ERROR_DENIED)
+    if (!store_probe_start(&err))
         return service_refuse(&err);
     if (!dispatcher_start(d, &err))
         return service_refuse(&err);
-    admin_http_ready_check("postgres", postgres_ready, probe);
     admin_http_ready_check("kafka", consumer_ready, d->consumer);
     int claim_count = (int)config_int("HOLDFAST_CLAIM_THREADS");
     claim_count = claim_count < CLAIM_THREADS_MAX ? claim_count : CLAIM_THREADS_MAX;
-    must(pthread_create(&prober, NULL, probe_thread, NULL) == 0);
     must(pthread_create(&settler, NULL, settler_thread, d) == 0);
     for (int i = 0; i < claim_count; i++)
         must(pthread_create(&claims[i], NULL, claim_thread, d) == 0);
@@ -129,12 +105,11 @@ int main(void)
 
     int status = service_run(failed);
     bool clean = dispatcher_drain(d, intake, claims, claim_count, settler);
-    pthread_join(prober, NULL);
+    store_probe_stop();
     if (!clean) { /* librdkafka did not end: its threads still use what we would free */
         log_event(LOG_WARN, "kafka_left_behind", "reason=%s", "the brokers did not answer in time");
         _exit(status);
     }
-    store_free(probe);
     destinations_free(d->destinations);
     action_cache_free(d->actions);
     queue_free(d->ended);

@@ -4,6 +4,7 @@
 #include "common/base/config.h"
 #include "common/base/log.h"
 #include "common/base/service.h"
+#include "common/store/probe.h"
 #include "common/vault.h"
 #include "reconciler/read_back.h"
 
@@ -14,30 +15,10 @@
 enum { CLOSE_MS = 5000, ACTIONS_MAX = 10000, ASKED_MAX = 1024, FETCH_THREADS = 1 };
 
 static struct reconciler the_reconciler;
-static struct store *probe; /* asks for readiness; its own connection, its own thread */
 
 static bool failed(void)
 {
     return producer_fatal(the_reconciler.producer) || consumer_fatal(the_reconciler.consumer);
-}
-
-static bool postgres_ready(void *opaque, char *reason, size_t size)
-{
-    bool ok = store_healthy(opaque);
-    if (!ok)
-        snprintf(reason, size, "the database is away");
-    return ok;
-}
-
-static void *probe_thread(void *opaque)
-{
-    (void)opaque;
-    while (!service_stopping()) {
-        struct error err = {0};
-        PQclear(store_query(probe, "select 1", NULL, 0, false, &err));
-        usleep(500000);
-    }
-    return NULL;
 }
 
 static bool reconciler_start(struct reconciler *r, struct error *err)
@@ -85,31 +66,25 @@ int main(void)
 {
     struct error err = {0};
     struct reconciler *r = &the_reconciler;
-    pthread_t intake, start, end, prober;
+    pthread_t intake, start, end;
     if (!service_boot("reconciler", &err) || !vault_key_load(&err))
         return service_refuse(&err);
-    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
-                                    .name = service_name()};
-    probe = store_new(&options);
-    if (!store_ready(probe, &err) && err.code == ERROR_DENIED)
+    if (!store_probe_start(&err))
         return service_refuse(&err);
     if (!reconciler_start(r, &err))
         return service_refuse(&err);
-    admin_http_ready_check("postgres", postgres_ready, probe);
     admin_http_ready_check("kafka", consumer_ready, r->consumer);
-    must(pthread_create(&prober, NULL, probe_thread, NULL) == 0);
     must(pthread_create(&end, NULL, reconciler_end_thread, r) == 0);
     must(pthread_create(&start, NULL, reconciler_start_thread, r) == 0);
     must(pthread_create(&intake, NULL, reconciler_intake_thread, r) == 0);
 
     int status = service_run(failed);
     bool clean = reconciler_drain(r, intake, start, end);
-    pthread_join(prober, NULL);
+    store_probe_stop();
     if (!clean) { /* librdkafka did not end: its threads still use what we would free */
         log_event(LOG_WARN, "kafka_left_behind", "reason=%s", "the brokers did not answer in time");
         _exit(status);
     }
-    store_free(probe);
     action_cache_free(r->actions);
     queue_free(r->asked);
     queue_free(r->urgent);

@@ -16,7 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH_MOST = 64, TAKE_MS = 20, RETRY_MS = 100, UUIDS_MAX = BATCH_MOST * 24 + 64 };
+enum {
+    BATCH_MOST = 64,
+    TAKE_MS = 20,
+    ENDED_MANY = 512,
+    RETRY_MS = 100,
+    UUIDS_MAX = BATCH_MOST * 24 + 64
+};
 
 struct starter {
     struct reconciler *r;
@@ -86,7 +92,7 @@ static bool secret_find(void *opaque, const char *name, struct secret_value *out
 
 static void job_end(struct read_job *job)
 {
-    must(queue_put(job->reconciler->ended, job, -1)); /* has room for every job there can be */
+    must(queue_try_put(job->reconciler->ended, job)); /* has room for every job there can be */
 }
 
 /* No usable answer, for a reason of our own. */
@@ -107,7 +113,7 @@ static void fetch_done(struct fetch *fetch)
     job->action->adapter->read_back_answer(&job->facts, fetch->complete ? &fetch->answer : NULL,
                                            fetch->complete ? NULL : fetch->cause, &job->read);
     if (job->read.what == READ_NEXT)
-        must(queue_put(job->reconciler->going, job, -1));
+        must(queue_try_put(job->reconciler->going, job));
     else
         job_end(job);
 }
@@ -297,6 +303,8 @@ static void starter_turn(struct starter *s)
         job_send(s, going[i]);
     size_t room = fetcher_room(s->r->fetcher);
     room = room < BATCH_MOST ? room : BATCH_MOST;
+    if (queue_length(s->r->ended) > ENDED_MANY)
+        room = 0; /* the database is slow or away: what was read must be written first */
     s->count = room > 0 ? queue_take(s->r->urgent, (void **)s->batch, room, 0, 0) : 0;
     if (s->count == 0 && room > 0)
         s->count = queue_take(s->r->asked, (void **)s->batch, room, count > 0 ? 0 : TAKE_MS, 0);

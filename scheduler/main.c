@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/base/service.h"
+#include "common/store/probe.h"
 #include "scheduler/jobs.h"
 
 #include <inttypes.h>
@@ -29,14 +30,6 @@ static struct job {
     {"sweep", job_sweep, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
 };
 enum { JOB_COUNT = sizeof jobs / sizeof *jobs, PIECES_MOST = 20, CLOSE_MS = 5000 };
-
-static bool store_check(void *opaque, char *reason, size_t size)
-{
-    bool ok = store_healthy(opaque);
-    if (!ok)
-        snprintf(reason, size, "the database is away");
-    return ok;
-}
 
 /* The session's lock: held by the connection, so it is lost with it, and with the process. */
 static bool leadership_take(struct store *store, struct error *err)
@@ -106,19 +99,19 @@ int main(void)
     struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
                                     .name = service_name()};
     context.store = store_new(&options);
-    if (!store_ready(context.store, &err) && err.code == ERROR_DENIED)
+    if (!store_probe_start(&err))
         return service_refuse(&err);
     bus_config_init(&bus, config_text("HOLDFAST_KAFKA_BROKERS"), service_name());
     context.producer = the_producer = producer_new(&bus, &err);
     context.lag = context.producer != NULL ? lag_watch_new(&bus, BUS_EFFECTS, &err) : NULL;
     if (context.lag == NULL)
         return service_refuse(&err);
-    admin_http_ready_check("postgres", store_check, context.store);
     admin_http_ready_check("kafka", producer_ready, context.producer);
     must(pthread_create(&thread, NULL, scheduler_thread, &context) == 0);
 
     int status = service_run(failed);
     pthread_join(thread, NULL);
+    store_probe_stop();
     lag_watch_close(context.lag, CLOSE_MS);
     if (!producer_close(context.producer, CLOSE_MS))
         _exit(status);
