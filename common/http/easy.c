@@ -28,7 +28,6 @@ static const struct long_option fixed_options[] = {
     {CURLOPT_SSL_VERIFYPEER, 1},
     {CURLOPT_SSL_VERIFYHOST, 2},
     {CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2},
-    {CURLOPT_SSL_FALSESTART, 0},
     {CURLOPT_SSL_OPTIONS, 0},
     {CURLOPT_HSTS_CTRL, 0},
     /* A byte in the SYN would leave before the gate. */

@@ -75,7 +75,7 @@ static curl_socket_t on_open_socket(void *opaque, curlsocktype purpose,
         slot->address_refused = true;
         return CURL_SOCKET_BAD;
     }
-    return sockets_open(&slot->worker->sockets, address);
+    return sockets_open(&slot->worker->sockets, address, slot);
 }
 
 static int on_close_socket(void *opaque, curl_socket_t fd)
@@ -119,12 +119,13 @@ static int on_prerequest(void *opaque, char *remote_ip, char *local_ip, int remo
         return connection_give_up(slot);
     /* A new connection may hold what the peer says first (TLS session tickets); a used one must be
      * silent, or what it says would be taken for the answer to this request. */
-    if (socket->used && (socket_has_input(socket->fd) || tls_has_input(slot->easy)))
+    if (!socket->opener && (socket_has_input(socket->fd) || tls_has_input(slot->easy)))
         return connection_give_up(slot);
     int64_t now_us = clock_boot_us();
     if (transfer->begin && !transfer->begin(transfer, now_us))
         return CURL_PREREQFUNC_ABORT;
-    socket->used = true;
+    socket->opener = NULL; /* a used connection from now on */
+    sockets_forget(&slot->worker->sockets, slot);
     transfer->begun = true;
     transfer->begun_boot_us = now_us;
     slot->deadline_ms = now_us / 1000 + transfer->timeout_ms;
@@ -257,9 +258,15 @@ static bool slot_move(struct slot *slot)
            curl_multi_add_handle(slot->worker->multi, slot->easy) == CURLM_OK;
 }
 
-static void slot_ended(struct slot *slot, CURLcode code)
+static void slot_take_out(struct slot *slot)
 {
     must(curl_multi_remove_handle(slot->worker->multi, slot->easy) == CURLM_OK);
+    sockets_forget(&slot->worker->sockets, slot);
+}
+
+static void slot_ended(struct slot *slot, CURLcode code)
+{
+    slot_take_out(slot);
     if (slot_move(slot))
         return;
     if (code == CURLE_OK)
@@ -270,7 +277,7 @@ static void slot_ended(struct slot *slot, CURLcode code)
 
 static void slot_give_up(struct slot *slot, const char *cause)
 {
-    must(curl_multi_remove_handle(slot->worker->multi, slot->easy) == CURLM_OK);
+    slot_take_out(slot);
     slot_finish(slot, false, cause);
 }
 
@@ -382,8 +389,9 @@ static bool worker_init(struct worker *worker, struct loop *loop, size_t slots)
     worker->multi = curl_multi_init();
     worker->slots = calloc(slots, sizeof(*worker->slots));
     worker->slot_count = worker->slots ? slots : 0;
-    /* Per slot one kept connection, and two while IPv6 and IPv4 race for a new one. */
-    if (!worker->multi || !worker->slots || !sockets_init(&worker->sockets, slots * 4 + 16))
+    /* Per slot one kept connection, two while IPv6 and IPv4 race for a new one, and what libcurl
+     * has closed without a word on the way through a host's addresses. */
+    if (!worker->multi || !worker->slots || !sockets_init(&worker->sockets, slots * 16 + 64))
         return false;
     curl_multi_setopt(worker->multi, CURLMOPT_MAXCONNECTS, (long)slots);
     curl_multi_setopt(worker->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
@@ -453,6 +461,11 @@ struct loop *loop_start(const struct loop_config *config, struct error *err)
         if (!worker_init(&loop->workers[i], loop, slots))
             goto memory;
     }
+    /* A libcurl that lacks one of our options must stop the start, not every send. */
+    CURL *sample = loop->workers[0].slots[0].easy;
+    if (!easy_harden(sample, loop->config.ca_file, err))
+        goto fail;
+    curl_easy_reset(sample);
     for (unsigned i = 0; i < loop->config.threads; i++)
         if (!worker_start(&loop->workers[i], err))
             goto fail;

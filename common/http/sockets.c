@@ -1,8 +1,6 @@
 /* The socket table and the peek. */
 #include "common/http/sockets.h"
 
-#include "common/base/error.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,31 +18,51 @@ bool sockets_init(struct sockets *sockets, size_t max)
 
 void sockets_free(struct sockets *sockets)
 {
-    must(sockets->count == 0);
     free(sockets->entries);
     *sockets = (struct sockets){0};
 }
 
-curl_socket_t sockets_open(struct sockets *sockets, const struct curl_sockaddr *address)
+static struct socket_entry *entry_of(struct sockets *sockets, int fd)
+{
+    for (size_t i = 0; i < sockets->count; i++)
+        if (sockets->entries[i].fd == fd)
+            return &sockets->entries[i];
+    return NULL;
+}
+
+static void entry_remove(struct sockets *sockets, struct socket_entry *entry)
+{
+    *entry = sockets->entries[--sockets->count];
+}
+
+curl_socket_t sockets_open(struct sockets *sockets, const struct curl_sockaddr *address,
+                           const void *opener)
 {
     if (sockets->count == sockets->max)
         return CURL_SOCKET_BAD;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    sockets->entries[sockets->count++] = (struct socket_entry){.fd = fd};
+    struct socket_entry *entry = entry_of(sockets, fd); /* closed without a word */
+    if (!entry)
+        entry = &sockets->entries[sockets->count++];
+    *entry = (struct socket_entry){.fd = fd, .opener = opener};
     return fd;
 }
 
 void sockets_close(struct sockets *sockets, curl_socket_t fd)
 {
-    for (size_t i = 0; i < sockets->count; i++) {
-        if (sockets->entries[i].fd == fd) {
-            sockets->entries[i] = sockets->entries[--sockets->count];
-            break;
-        }
-    }
+    struct socket_entry *entry = entry_of(sockets, fd);
+    if (entry)
+        entry_remove(sockets, entry);
     close(fd);
+}
+
+void sockets_forget(struct sockets *sockets, const void *opener)
+{
+    for (size_t i = sockets->count; i-- > 0;)
+        if (sockets->entries[i].opener == opener)
+            entry_remove(sockets, &sockets->entries[i]);
 }
 
 static bool name_address(const struct sockaddr_storage *address, char ip[46], int *port)

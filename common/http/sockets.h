@@ -1,6 +1,8 @@
-/* The sockets that one libcurl loop has open: who may be connected to, which connections have
- * carried a request before, and whether anything waits to be read on one. libcurl does not tell a
- * connection's socket before its request is sent, so the table finds it by its two addresses. */
+/* The sockets that one libcurl loop has open: which connections have carried a request before, and
+ * whether anything waits to be read on one. libcurl does not tell a connection's socket before its
+ * request is sent, so the table finds it by its two addresses. It also closes a socket that never
+ * got connected without a word, so each belongs to the transfer it was opened for until it is used.
+ */
 #ifndef HOLDFAST_SOCKETS_H
 #define HOLDFAST_SOCKETS_H
 
@@ -10,8 +12,8 @@
 
 struct socket_entry {
     int fd;
-    bool used;  /* has carried a request: it is a kept-alive connection now */
-    bool named; /* the fields below are known */
+    const void *opener; /* the transfer it was opened for; NULL once it has carried a request */
+    bool named;         /* the fields below are known */
     char local_ip[46];
     char remote_ip[46];
     int local_port;
@@ -25,13 +27,18 @@ struct sockets {
 };
 
 bool sockets_init(struct sockets *sockets, size_t max); /* false: out of memory */
-void sockets_free(struct sockets *sockets);             /* must hold no open socket */
+void sockets_free(struct sockets *sockets);
 
 /* For CURLOPT_OPENSOCKETFUNCTION: a new socket for the address, or CURL_SOCKET_BAD when the table
  * is full or the kernel refuses. The caller has judged the address. */
-curl_socket_t sockets_open(struct sockets *sockets, const struct curl_sockaddr *address);
+curl_socket_t sockets_open(struct sockets *sockets, const struct curl_sockaddr *address,
+                           const void *opener);
 /* For CURLOPT_CLOSESOCKETFUNCTION. */
 void sockets_close(struct sockets *sockets, curl_socket_t fd);
+
+/* Forgets what was opened for this transfer and never used: libcurl has closed it by the time that
+ * the transfer's request leaves or the transfer is taken out. */
+void sockets_forget(struct sockets *sockets, const void *opener);
 
 /* The connected socket with these addresses (as CURLOPT_PREREQFUNCTION gives them), or NULL. Valid
  * until the next open or close. */
