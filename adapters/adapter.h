@@ -75,7 +75,7 @@ struct read_back {
     char text[384];         /* the evidence sentence, without input values or secrets */
     char object_id[256];    /* the provider's id, where one was found */
     int64_t retry_after_ms; /* with READ_UNUSABLE: what the provider asked for, 0 when nothing */
-    int requests;           /* answered so far; the adapter counts */
+    int requests;           /* made so far; the caller counts, before it hands over the answer */
     json_t *state;          /* the adapter's own cursor and candidates; owned here */
 };
 void read_back_free(struct read_back *read);

@@ -78,7 +78,6 @@ static bool status_judged(int status, int expected)
 bool read_back_take(struct read_back *read, const struct answer *answer, const char *transport,
                     int expected)
 {
-    read->requests++;
     read->retry_after_ms = 0;
     request_free(read->next);
     read->next = NULL;

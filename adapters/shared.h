@@ -29,7 +29,7 @@ bool effect_key_check(const json_t *definition, struct error *err);
 void read_back_conclude(struct read_back *read, enum read_what what, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Counts an answer and frees the request it answered. True when it may be judged: a whole 2xx, 404,
+/* Takes an answer and frees the request it answered. True when it may be judged: a whole 2xx, 404,
  * 410 or `expected` (0: none more) that is not HTML. Else the read-back is READ_UNUSABLE, with what
  * Retry-After asked for. */
 bool read_back_take(struct read_back *read, const struct answer *answer, const char *transport,

