@@ -131,7 +131,7 @@ static size_t ring_take(struct queue *q, void **items, size_t max)
     metric_set(q->length_gauge, (int64_t)q->count);
     if (taken > 0)
         pthread_cond_broadcast(&q->not_full);
-    if (q->count > 0)
+    if (q->count > 0) /* a taker that lingered may have kept others from what is left */
         pthread_cond_signal(&q->not_empty);
     return taken;
 }

@@ -7,10 +7,18 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void *item(size_t n)
 {
     return (void *)(uintptr_t)n;
+}
+
+/* Lets other threads begin to wait. Nothing can be asked for that; when the time is too short, a
+ * test shows less but does not fail. */
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
 static void test_order_and_limit(void **state)
@@ -84,19 +92,58 @@ static void *take_once(void *opaque)
     return NULL;
 }
 
+static void *put_nine_later(void *opaque)
+{
+    nap();
+    for (size_t i = 2; i <= 10; i++)
+        queue_put(opaque, item(i), 1000); /* the taker counts them */
+    return NULL;
+}
+
+/* The taker lingers when the nine come, and goes on at the tenth item, not at the minute. */
 static void test_linger_fills_the_batch(void **state)
 {
-    struct taker t = {.q = queue_new("linger", 100), .max = 10, .linger_ms = 60000};
+    struct queue *q = queue_new("linger", 100);
+    void *items[10];
     pthread_t thread;
     (void)state;
-    assert_int_equal(pthread_create(&thread, NULL, take_once, &t), 0);
-    for (size_t i = 1; i <= 10; i++)
-        assert_true(queue_put(t.q, item(i), 1000));
-    pthread_join(thread, NULL); /* ends at the tenth, long before the minute */
-    assert_int_equal(t.taken, 10);
+    int64_t start = clock_boot_ms();
+    assert_true(queue_try_put(q, item(1)));
+    assert_int_equal(pthread_create(&thread, NULL, put_nine_later, q), 0);
+    assert_int_equal(queue_take(q, items, 10, 0, 60000), 10);
+    assert_true(clock_boot_ms() - start < 30000);
     for (size_t i = 0; i < 10; i++)
-        assert_ptr_equal(t.items[i], item(i + 1));
-    queue_free(t.q);
+        assert_ptr_equal(items[i], item(i + 1));
+    pthread_join(thread, NULL);
+    queue_free(q);
+}
+
+static void *put_one(void *opaque)
+{
+    return item(queue_put(opaque, item(1), 60000));
+}
+
+/* Room for two wakes two who wait for room. */
+static void test_room_wakes_all(void **state)
+{
+    struct queue *q = queue_new("room", 2);
+    pthread_t threads[2];
+    void *items[2];
+    void *put;
+    (void)state;
+    int64_t start = clock_boot_ms();
+    assert_true(queue_try_put(q, item(1)));
+    assert_true(queue_try_put(q, item(2)));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, put_one, q), 0);
+    nap();
+    assert_int_equal(queue_take(q, items, 2, 0, 0), 2);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], &put);
+        assert_ptr_equal(put, item(true));
+    }
+    assert_true(clock_boot_ms() - start < 30000);
+    queue_free(q);
 }
 
 /* Closing wakes who waits, at the door and in line; what is there is still drained. */
@@ -107,6 +154,7 @@ static void test_close(void **state)
     pthread_t threads[2];
     void *items[4];
     (void)state;
+    int64_t start = clock_boot_ms();
     assert_true(queue_try_put(lingering.q, item(7)));
     assert_int_equal(pthread_create(&threads[0], NULL, take_once, &waiting), 0);
     assert_int_equal(pthread_create(&threads[1], NULL, take_once, &lingering), 0);
@@ -122,6 +170,7 @@ static void test_close(void **state)
     assert_int_equal(queue_take(waiting.q, items, 4, 60000, 0), 0);
     queue_free(waiting.q);
     queue_free(lingering.q);
+    assert_true(clock_boot_ms() - start < 30000); /* nobody sat out a minute */
 }
 
 static void test_close_drains(void **state)
@@ -129,12 +178,14 @@ static void test_close_drains(void **state)
     struct queue *q = queue_new("drain", 4);
     void *items[4];
     (void)state;
+    int64_t start = clock_boot_ms();
     assert_true(queue_try_put(q, item(1)));
     assert_true(queue_try_put(q, item(2)));
     queue_close(q);
     assert_int_equal(queue_take(q, items, 1, 0, 1000), 1);
     assert_int_equal(queue_take(q, items, 4, 60000, 60000), 1);
     assert_int_equal(queue_take(q, items, 4, 60000, 60000), 0);
+    assert_true(clock_boot_ms() - start < 30000);
     queue_free(q);
 }
 
@@ -220,13 +271,10 @@ static void test_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_limit),
-        cmocka_unit_test(test_time_outs),
-        cmocka_unit_test(test_linger_ends_when_full),
-        cmocka_unit_test(test_linger_fills_the_batch),
-        cmocka_unit_test(test_close),
-        cmocka_unit_test(test_close_drains),
-        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_order_and_limit),       cmocka_unit_test(test_time_outs),
+        cmocka_unit_test(test_linger_ends_when_full), cmocka_unit_test(test_linger_fills_the_batch),
+        cmocka_unit_test(test_room_wakes_all),        cmocka_unit_test(test_close),
+        cmocka_unit_test(test_close_drains),          cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
