@@ -36,17 +36,18 @@ static rd_kafka_conf_t *consumer_conf(const struct bus_config *config, struct co
     rd_kafka_conf_t *conf = bus_client_conf(config, &c->client, err);
     if (!conf)
         return NULL;
-    /* A small prefetch: what waits in a member that dies or is slow waits for nothing. */
+    /* Frequent heartbeats, because a rebalance is heard of in their answers. queued.min.messages
+     * stays at its 100,000: past it librdkafka fetches no more and looks again only a second later.
+     */
+    int heartbeat_ms = config->session_timeout_ms / 4 < 500 ? config->session_timeout_ms / 4 : 500;
     bool ok = bus_client_set(conf, "group.id", c->topic, err) &&
               bus_client_set_int(conf, "session.timeout.ms", config->session_timeout_ms, err) &&
-              bus_client_set_int(conf, "heartbeat.interval.ms", config->session_timeout_ms / 4 + 1,
-                                 err) &&
+              bus_client_set_int(conf, "heartbeat.interval.ms", heartbeat_ms, err) &&
               bus_client_set(conf, "partition.assignment.strategy", "cooperative-sticky", err) &&
               bus_client_set(conf, "auto.offset.reset", "earliest", err) &&
               bus_client_set(conf, "enable.auto.offset.store", "false", err) &&
               bus_client_set(conf, "enable.auto.commit", "true", err) &&
               bus_client_set(conf, "auto.commit.interval.ms", "1000", err) &&
-              bus_client_set(conf, "queued.min.messages", "2000", err) &&
               bus_client_set(conf, "queued.max.messages.kbytes", "16384", err);
     if (!ok) {
         rd_kafka_conf_destroy(conf);

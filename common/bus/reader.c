@@ -31,7 +31,6 @@ static rd_kafka_conf_t *reader_conf(const struct bus_config *config, struct read
               bus_client_set(conf, "auto.offset.reset", "latest", err) &&
               bus_client_set(conf, "enable.partition.eof", "true", err) &&
               bus_client_set(conf, "fetch.error.backoff.ms", "100", err) &&
-              bus_client_set(conf, "queued.min.messages", "2000", err) &&
               bus_client_set(conf, "queued.max.messages.kbytes", "16384", err);
     if (!ok) {
         rd_kafka_conf_destroy(conf);
