@@ -58,7 +58,7 @@ static bool dispatcher_start(struct dispatcher *d, struct error *err)
     d->destinations = destinations_new(&slots);
     d->actions = action_cache_new(ACTIONS_MAX);
     d->ended = queue_new("ended", slots.slots + 1);
-    bus_config_init(&bus, config_text("HOLDFAST_KAFKA_BROKERS"), service_name());
+    bus_config_load(&bus, service_name());
     d->producer = producer_new(&bus, err);
     d->sender = d->producer != NULL ? sender_start(&sending, err) : NULL;
     d->consumer = d->sender != NULL ? consumer_new(&bus, BUS_EFFECTS, d->producer, err) : NULL;

@@ -38,7 +38,7 @@ static bool reconciler_start(struct reconciler *r, struct error *err)
     /* Every job holds a slot of the fetcher or is one of a batch that is being started. */
     r->going = queue_new("reads_going", 4 * slots + ASKED_MAX);
     r->ended = queue_new("reads_ended", 4 * slots + ASKED_MAX);
-    bus_config_init(&bus, config_text("HOLDFAST_KAFKA_BROKERS"), service_name());
+    bus_config_load(&bus, service_name());
     r->producer = producer_new(&bus, err);
     r->fetcher = r->producer != NULL ? fetcher_start(&reading, err) : NULL;
     r->consumer = r->fetcher != NULL ? consumer_new(&bus, BUS_RECONCILE, r->producer, err) : NULL;

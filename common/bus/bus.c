@@ -1,6 +1,7 @@
 /* Names and defaults of the bus, and the copies of messages that its consumers hand out. */
 #include "common/bus/bus.h"
 
+#include "common/base/config.h"
 #include "common/bus/client.h"
 
 #include <stdio.h>
@@ -26,6 +27,14 @@ void bus_config_init(struct bus_config *config, const char *brokers, const char 
         .in_flight_max = 4096,
         .payload_max = 64 * 1024,
     };
+}
+
+void bus_config_load(struct bus_config *config, const char *client_id)
+{
+    bus_config_init(config, config_text("HOLDFAST_KAFKA_BROKERS"), client_id);
+    config->prefix = config_text("HOLDFAST_KAFKA_PREFIX");
+    config->options = config_text("HOLDFAST_KAFKA_OPTIONS");
+    config->session_timeout_ms = (int)config_int("HOLDFAST_KAFKA_SESSION_TIMEOUT_MS");
 }
 
 char *bus_topic_name(const struct bus_config *config, enum bus_topic topic, char out[BUS_NAME_SIZE])

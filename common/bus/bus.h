@@ -21,7 +21,7 @@ enum bus_topic {
 #define BUS_NAME_SIZE 128
 #define BUS_ANY_PARTITION (-1)
 
-/* Texts are kept as pointers and must outlive every client made with the configuration. */
+/* Read while a client is made, not kept. */
 struct bus_config {
     const char *brokers;    /* host:port,host:port */
     const char *client_id;  /* the process name */
@@ -38,6 +38,8 @@ struct bus_config {
 
 /* Everything but brokers and client_id has a sensible value after this. */
 void bus_config_init(struct bus_config *config, const char *brokers, const char *client_id);
+/* The same from the settings HOLDFAST_KAFKA_*, for a service. */
+void bus_config_load(struct bus_config *config, const char *client_id);
 
 /* "holdfast.effects". The consumer group that reads a topic has the topic's name. Returns out. */
 char *bus_topic_name(const struct bus_config *config, enum bus_topic topic,

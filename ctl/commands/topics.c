@@ -15,7 +15,7 @@ int command_topics(int argc, char **argv)
     (void)argv;
     if (argc != 0)
         return command_usage("holdfast topics");
-    bus_config_init(&config, config_text("HOLDFAST_KAFKA_BROKERS"), "holdfast");
+    bus_config_load(&config, "holdfast");
     if (!topics_create(&config, (int)config_int("HOLDFAST_PARTITIONS"),
                        (int)config_int("HOLDFAST_OUTCOME_PARTITIONS"), TOPICS_TIMEOUT_MS, &err))
         return command_fail(&err);
