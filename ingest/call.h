@@ -32,9 +32,12 @@ bool principal_may_use(const struct principal *principal, const char *action_nam
 
 #define CALL_SEGMENTS_MAX 8
 
+struct route;
+
 struct call {
     /* ---- the request; owned by the call, immutable once it reaches a route ---- */
     char method[8];
+    const struct route *route;
     char *path;                              /* decoded; begins with / */
     const char *segments[CALL_SEGMENTS_MAX]; /* what the route's {x} matched, in order, decoded */
     char request_id[ULID_PREFIXED_SIZE];     /* req_... */
@@ -58,9 +61,6 @@ struct call {
 const char *call_query(const struct call *call, const char *name);
 /* A header by name (any case), or NULL. Borrowed. */
 const char *call_header(const struct call *call, const char *name);
-/* limit (1..100, else `standard`) and offset (0..1,000,000) from the query string. False: answered
- * 400. */
-bool call_page(struct call *call, int64_t standard, int64_t *limit, int64_t *offset);
 
 /* Sets the answer (does not send it). `data` is JSON text. They return nothing so that a handler
  * ends with `call_data(...); return ROUTE_ANSWERED;`. The last one that is called counts. */
@@ -71,6 +71,8 @@ void call_list(struct call *call, const char *items_json, int64_t limit, int64_t
 /* `details_json` may be NULL. */
 void call_error(struct call *call, int status, const char *code, const char *details_json,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* A whole reply as it was recorded. */
+void call_recorded(struct call *call, int status, const char *reply);
 /* From an error value: INVALID 400 VALIDATION_ERROR (details.place), NOT_FOUND 404, CONFLICT 409
  * CONFLICT, DENIED 403, TOO_LARGE 413, UNAVAILABLE and DOUBTFUL 503 with Retry-After (re-sending is
  * safe by the key), else 500, which is logged and whose text is not shown. */
