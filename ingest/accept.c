@@ -279,7 +279,7 @@ static void worker_start(struct accept_worker *w, size_t batch_max)
     struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
                                     .name = "holdfast-ingest accept"};
     w->store = store_new(&options);
-    w->replies = replies_new();
+    w->replies = replies_new(NULL);
     w->batch_max = batch_max;
     w->taken = calloc(batch_max, sizeof(void *));
     w->batch = calloc(batch_max, sizeof(void *));
@@ -288,7 +288,8 @@ static void worker_start(struct accept_worker *w, size_t batch_max)
     for (w->mark_count = 64; w->mark_count < batch_max * 6;)
         w->mark_count *= 2;
     w->marks = calloc(w->mark_count, sizeof *w->marks);
-    must(w->taken != NULL && w->batch != NULL && w->held != NULL && w->marks != NULL);
+    must(w->replies != NULL && w->taken != NULL && w->batch != NULL && w->held != NULL &&
+         w->marks != NULL);
     must(pthread_create(&w->thread, NULL, accept_thread, w) == 0);
 }
 

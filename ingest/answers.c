@@ -255,9 +255,11 @@ static void waits_fail(struct wait *waits, const struct error *err)
     }
 }
 
+_Static_assert(ANSWER_BATCH * 2 <= REPLIES_KEEP_MAX, "what is read together is kept together");
+
 static void replies_update(struct replies *replies, const struct shown *shown, size_t count)
 {
-    struct reply list[ANSWER_BATCH * 2];
+    struct reply list[REPLIES_KEEP_MAX];
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         const struct shown *s = &shown[i];
@@ -319,7 +321,8 @@ static void *answer_thread(void *opaque)
     struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
                                     .name = "holdfast-ingest answer"};
     struct store *store = store_new(&options);
-    struct replies *replies = replies_new();
+    struct replies *replies = replies_new(NULL);
+    must(replies != NULL);
     struct ulid ids[ANSWER_BATCH * 2];
     (void)opaque;
     while (!atomic_load(&threads.stopping)) {

@@ -14,6 +14,7 @@
 #include "ingest/answers.h"
 #include "ingest/config_watch.h"
 #include "ingest/http.h"
+#include "ingest/replies.h"
 #include "ingest/routes.h"
 #include "ingest/waiters.h"
 
@@ -68,6 +69,14 @@ static bool database_check(struct error *err)
     bool ok = store_ready(store, err) || err->code == ERROR_UNAVAILABLE;
     store_free(store);
     return ok;
+}
+
+/* Redis may be away at any time, but what it is called must be readable. */
+static bool redis_check(struct error *err)
+{
+    struct replies *replies = replies_new(err);
+    replies_free(replies);
+    return replies != NULL;
 }
 
 static bool bus_start(int32_t partition, struct error *err)
@@ -140,7 +149,7 @@ static void parts_stop(int status)
 int main(void)
 {
     struct error err = {0};
-    if (!service_boot("ingest", &err) || !database_check(&err))
+    if (!service_boot("ingest", &err) || !database_check(&err) || !redis_check(&err))
         return service_refuse(&err);
     int32_t partition = outcome_partition();
     if (!bus_start(partition, &err))

@@ -5,9 +5,10 @@
 
 #include "ingest/accept.h"
 
-/* One connection; belongs to one thread. Never NULL; without Redis every call does nothing. */
+/* One connection; belongs to one thread. NULL with err only for a bad HOLDFAST_REDIS_URL; a Redis
+ * that is away, or none, is no error. */
 struct replies;
-struct replies *replies_new(void);
+struct replies *replies_new(struct error *err);
 void replies_free(struct replies *replies);
 
 /* Asks for all calls in one round trip. A call whose key has a reply to this very request becomes
@@ -25,6 +26,7 @@ struct reply {
     const char *doc;
     size_t doc_len;
 };
+#define REPLIES_KEEP_MAX 512
 void replies_keep(struct replies *replies, const struct reply *list, size_t count);
 
 #endif

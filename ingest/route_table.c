@@ -8,8 +8,8 @@
 #define PATH_MAX_BYTES 4096
 
 static const struct route *const tables[] = {
-    routes_invoke,
-    routes_invocations,
+    routes_invoke,  routes_invocations, routes_actions,  routes_limits,
+    routes_secrets, routes_environment, routes_identity,
 };
 
 /* ---- paths ---- */
