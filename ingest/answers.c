@@ -8,6 +8,7 @@
 #include "common/base/metrics.h"
 #include "common/bus/message.h"
 #include "common/store/array.h"
+#include "ingest/reconcile_wait.h"
 #include "ingest/replies.h"
 #include "ingest/waiters.h"
 
@@ -73,6 +74,7 @@ static void outcome_take(const struct bus_message *message)
         return;
     }
     waiters_poke(&outcome.effect);
+    reconcile_wait_poke(&outcome.effect);
     if (outcome.what == WHAT_CONFIRMED || outcome.what == WHAT_CONFLICT)
         answers_refresh(&outcome.effect);
 }

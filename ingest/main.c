@@ -8,12 +8,14 @@
 #include "common/base/service.h"
 #include "common/bus/producer.h"
 #include "common/bus/reader.h"
+#include "common/vault.h"
 #include "ingest/accept.h"
 #include "ingest/access.h"
 #include "ingest/actions_cache.h"
 #include "ingest/answers.h"
 #include "ingest/config_watch.h"
 #include "ingest/http.h"
+#include "ingest/reconcile_wait.h"
 #include "ingest/replies.h"
 #include "ingest/routes.h"
 #include "ingest/waiters.h"
@@ -97,6 +99,7 @@ static void parts_start(int32_t partition)
     access_start();
     actions_start();
     waiters_start();
+    reconcile_wait_start(producer, partition);
     answers_start(outcomes);
     accept_start(producer, partition);
     routes_start();
@@ -125,6 +128,7 @@ static void parts_drain(struct http *http, int status)
     waiters_limit(began_ms + (drain_ms / 2 < DRAIN_WAIT_MS ? drain_ms / 2 : DRAIN_WAIT_MS));
     routes_stop();
     accept_stop();
+    reconcile_wait_stop();
     if (!http_wait_idle(http, drain_ms - (int)(clock_boot_ms() - began_ms))) {
         log_event(LOG_WARN, "drain_incomplete", "waiting=%zu", waiters_count());
         _exit(status);
@@ -149,7 +153,8 @@ static void parts_stop(int status)
 int main(void)
 {
     struct error err = {0};
-    if (!service_boot("ingest", &err) || !database_check(&err) || !redis_check(&err))
+    if (!service_boot("ingest", &err) || !vault_key_load(&err) || !database_check(&err) ||
+        !redis_check(&err))
         return service_refuse(&err);
     int32_t partition = outcome_partition();
     if (!bus_start(partition, &err))

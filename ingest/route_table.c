@@ -9,7 +9,7 @@
 
 static const struct route *const tables[] = {
     routes_invoke,  routes_invocations, routes_actions,  routes_limits,
-    routes_secrets, routes_environment, routes_identity,
+    routes_secrets, routes_environment, routes_identity, routes_effects,
 };
 
 /* ---- paths ---- */

@@ -219,3 +219,59 @@ create function limit_json(l limits) returns json language sql stable as $$
     from (select coalesce((select g.consumed from limit_usage g
                            where g.limit_id = l.id and g.period_start = period_start(l.period, hf_now())), 0) as consumed) u
 $$;
+
+-- A version of an action as the wire shows it.
+create function action_json(a actions, v action_versions) returns json language sql stable as $$
+    select json_build_object(
+        'id', prefixed('act', a.id), 'name', d -> 'name', 'description', d -> 'description',
+        'version', v.version, 'enabled', d -> 'enabled', 'requiresApproval', d -> 'requiresApproval',
+        'governed', coalesce(d -> 'adapter', d -> 'impact', d -> 'verify') is not null
+                    or coalesce(d ->> 'governed' = 'true', false),
+        'adapter', d -> 'adapter', 'method', d -> 'method', 'urlTemplate', d -> 'urlTemplate',
+        'headers', d -> 'headers', 'bodyTemplate', d -> 'bodyTemplate', 'inputSchema', d -> 'inputSchema',
+        'impact', d -> 'impact', 'verify', d -> 'verify', 'effectKey', d -> 'effectKey',
+        'createdAt', iso(a.created_at), 'updatedAt', iso(v.created_at))
+    from (select v.definition as d) x
+$$;
+
+-- What may be shown of a secret: everything but its value.
+create function secret_json(s secrets) returns json language sql stable as $$
+    select json_build_object(
+        'name', s.name, 'description', s.description, 'version', s.version, 'allowedHosts', s.allowed_hosts,
+        'allowedPlacements', s.allowed_placements, 'createdAt', iso(s.created_at), 'updatedAt', iso(s.updated_at))
+$$;
+
+create function environment_json(e environments) returns json language sql stable as $$
+    select json_build_object(
+        'id', 'env_' || e.id, 'name', e.name, 'halted', e.halted_at is not null, 'haltedAt', iso(e.halted_at),
+        'reason', e.halt_reason)
+$$;
+
+-- A page of an environment's effects and how many there are, null past 10,000. A null filter lets all
+-- pass. What asks for open effects only is read from the table of those, however long the history is.
+create function effects_page(p_environment int, p_open boolean, p_action text, p_outcome effect_outcome,
+                             p_stage effect_stage, p_grade text, p_adapter text, p_older_s bigint,
+                             p_by_age boolean, p_limit bigint, p_offset bigint)
+returns table (docs text, total bigint) language plpgsql stable as $$
+declare
+    v_from text := case when p_open then 'open_effects k join effect_states q on q.id = k.id' else 'effect_states q' end;
+    v_where text := 'q.environment_id = $1 and q.governed'
+        || case when p_action is not null then ' and q.action_name = $2' else '' end
+        || case when p_outcome is not null then ' and q.outcome = $3' else '' end
+        || case when p_stage is not null then ' and q.stage = $4' else '' end
+        || case when p_grade is not null then ' and q.grade = $5' else '' end
+        || case when p_adapter is not null then ' and q.adapter = $6' else '' end
+        || case when p_older_s is not null then ' and q.created_at <= hf_now() - make_interval(secs => $7)' else '' end;
+    v_ids uuid[];
+begin
+    execute format('select array(select q.id from %s where %s order by q.id %s limit $8 offset $9)',
+                   v_from, v_where, case when p_by_age then 'asc' else 'desc' end)
+    into v_ids
+    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s, p_limit, p_offset;
+    execute format('select nullif(count(*), 10001) from (select 1 from %s where %s limit 10001) x', v_from, v_where)
+    into total
+    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s;
+    select coalesce(json_agg(j.doc::json order by u.n), '[]')::text into docs
+    from unnest(v_ids) with ordinality u(id, n) join effect_json(v_ids) j on j.id = u.id;
+    return next;
+end $$;

@@ -1,0 +1,54 @@
+/* The route that tells a key about itself, and about nothing else. */
+#include "common/base/clock.h"
+#include "ingest/call.h"
+
+#include <stdlib.h>
+
+static json_t *names_json(char *const *names)
+{
+    if (names == NULL)
+        return json_null();
+    json_t *list = json_array();
+    for (; *names != NULL; names++)
+        json_array_append_new(list, json_string(*names));
+    return list;
+}
+
+static json_t *scopes_json(uint32_t scopes)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < SCOPE_COUNT; i++)
+        if ((scopes & SCOPE_BIT(i)) != 0)
+            json_array_append_new(list, json_string(scope_name((enum scope)i)));
+    return list;
+}
+
+static json_t *expiry_json(int64_t expires_at_us)
+{
+    char text[32];
+    return expires_at_us == 0 ? json_null()
+                              : json_string(clock_format_us(expires_at_us, text, sizeof text));
+}
+
+static enum route_result identity_handle(struct route_worker *worker, struct call *call)
+{
+    const struct principal *key = call->principal;
+    char key_id[ULID_PREFIXED_SIZE], environment_id[24];
+    (void)worker;
+    ulid_format_prefixed("key", &key->key_id, key_id);
+    snprintf(environment_id, sizeof environment_id, "env_%d", key->environment);
+    json_t *identity =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o}", "type", "api_key", "keyId", key_id,
+                  "environmentId", environment_id, "environment", key->environment_name, "agentId",
+                  key->agent_id, "scopes", scopes_json(key->scopes), "actions",
+                  names_json(key->actions), "expiresAt", expiry_json(key->expires_at_us));
+    char *text = identity != NULL ? json_dumps(identity, JSON_COMPACT) : NULL;
+    must(text != NULL);
+    call_data(call, 200, text);
+    free(text);
+    json_decref(identity);
+    return ROUTE_ANSWERED;
+}
+
+const struct route routes_identity[] = {
+    {"GET", "/api/v2/auth/identity", ROUTE_ANY_KEY, false, identity_handle}, {0}};
