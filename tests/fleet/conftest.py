@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from harness import Fleet
+from protocol import Database
 
 
 def pytest_configure(config):
@@ -56,3 +57,40 @@ def make_fleet(request):
             errors.append(error)
     if errors:
         raise errors[0]
+
+
+@pytest.fixture(scope="session")
+def servers():
+    """A fleet without services, for tests of the database alone."""
+    lent = Fleet("servers", broker="embedded", ingests=0, dispatchers=0, reconcilers=0, schedulers=0)
+    try:
+        yield lent.up()
+    finally:
+        lent.end()
+
+
+@pytest.fixture(scope="module")
+def database(servers):
+    """A migrated database for the tests of one file."""
+    made = Database(servers)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def db(database):
+    """A session under the services' role."""
+    return database.caller()
+
+
+@pytest.fixture
+def env(db):
+    """An environment that no other test has touched."""
+    return db.environment()
+
+
+@pytest.fixture
+def clock(database):
+    """Moves the database's time for one test: clock("1 day")."""
+    yield database.move_clock
+    database.move_clock("0")

@@ -8,6 +8,7 @@ import os
 import pathlib
 import secrets
 import subprocess
+import threading
 import time
 import uuid
 
@@ -253,3 +254,32 @@ def meant(item):
         "verification": verification if final else "unverified",
         "truncated": False, "evidence": f"{kind} says {outcome}", "by": "worker-1", **item,
     }
+
+
+def blocked(db, caller):
+    """True while another session waits for a lock."""
+    return db.one("select exists (select 1 from pg_locks where pid = %s and not granted)",
+                  caller.connection.info.backend_pid)
+
+
+class Background(threading.Thread):
+    """A call in another thread; `value` gives what it returned, or raises what it raised."""
+
+    def __init__(self, call, *arguments, **named):
+        super().__init__(daemon=True)
+        self.call = lambda: call(*arguments, **named)
+        self.returned = self.raised = None
+        self.start()
+
+    def run(self):
+        try:
+            self.returned = self.call()
+        except BaseException as error:
+            self.raised = error
+
+    def value(self, timeout=20):
+        self.join(timeout)
+        assert not self.is_alive(), "it still waits"
+        if self.raised:
+            raise self.raised
+        return self.returned

@@ -2,15 +2,14 @@
 directly on their partitions. Needs Postgres only."""
 
 import itertools
-import threading
 import time
 import uuid
 
 import psycopg
 import pytest
 
-from harness import Fleet, wait_until
-from protocol import Database, finished, new_id
+from harness import wait_until
+from protocol import Background, Database, blocked, finished, new_id
 
 FACTS = ["keys", "operations", "effects", "attempts", "settlements", "confirmations", "conflicts",
          "retries", "evidence", "audit", "action_versions"]
@@ -27,22 +26,6 @@ MOST = 2 ** 53 - 1
 MOVE_REFUSED, SETTLEMENT_REFUSED, FACT_REFUSED = "HF001", "HF002", "HF003"
 
 
-@pytest.fixture(scope="module")
-def servers():
-    lent = Fleet("rules", broker="embedded", ingests=0, dispatchers=0, reconcilers=0, schedulers=0)
-    try:
-        yield lent.up()
-    finally:
-        lent.end()
-
-
-@pytest.fixture(scope="module")
-def database(servers):
-    made = Database(servers)
-    yield made
-    made.end()
-
-
 @pytest.fixture
 def empty_database(servers):
     made = Database(servers, migrated=False)
@@ -51,8 +34,8 @@ def empty_database(servers):
 
 
 @pytest.fixture(scope="module")
-def service(database):
-    return database.caller("service")
+def service(db):
+    return db
 
 
 @pytest.fixture(scope="module")
@@ -333,13 +316,10 @@ def test_two_sessions_may_make_partitions_at_once(database, owner):
     one, two = database.caller(), database.caller()
     one.run("begin")
     one.run("select partitions_ensure(6)")
-    pid = two.connection.info.backend_pid
-    waiting = threading.Thread(target=two.run, args=("select partitions_ensure(6)",))
-    waiting.start()
-    wait_until(lambda: owner.one("select count(*) from pg_locks where pid = %s and not granted", pid))
+    waiting = Background(two.run, "select partitions_ensure(6)")
+    wait_until(lambda: blocked(owner, two))
     one.run("commit")
-    waiting.join(10)
-    assert not waiting.is_alive()
+    waiting.value()
 
 
 # ---------------------------------------------------------------- open rows, limits, rights
