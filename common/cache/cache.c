@@ -86,6 +86,11 @@ static int64_t deadline(const struct cache *c)
     return clock_boot_ms() + c->timeout_ms;
 }
 
+static bool is_error(const redisReply *reply, const char *prefix)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, prefix, strlen(prefix)) == 0;
+}
+
 /* One exchange of c->commands; an error reply that speaks of trouble counts as none. */
 static bool call(struct cache *c, size_t count, redisReply **replies, int64_t deadline_ms)
 {
@@ -93,9 +98,9 @@ static bool call(struct cache *c, size_t count, redisReply **replies, int64_t de
         return false;
     for (size_t i = 0; i < count; i++) {
         const redisReply *reply = replies[i];
-        if (reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "NOSCRIPT", 8) == 0 ||
-            strncmp(reply->str, "WRONGTYPE", 9) == 0)
-            continue;
+        if (reply->type != REDIS_REPLY_ERROR || is_error(reply, "NOSCRIPT") ||
+            is_error(reply, "WRONGTYPE"))
+            continue; /* about a key or a script, not about the server */
         log_event(LOG_WARN, "redis_error", "text=%s", reply->str);
         for (size_t j = 0; j < count; j++)
             freeReplyObject(replies[j]);
@@ -156,6 +161,8 @@ bool cache_get_many(struct cache *c, const char *const *keys, size_t count,
     bool ok = values->type == REDIS_REPLY_ARRAY && values->elements == count;
     if (ok)
         values_read(c, values, replies);
+    else
+        link_trouble(&c->link); /* that is no Redis */
     freeReplyObject(values);
     return ok;
 }
@@ -188,27 +195,30 @@ static void put_write(struct cache *c, const struct cache_put *put, bool in_full
     link_put_text(out, ttl);
 }
 
-/* After a restart or SCRIPT FLUSH Redis does not know the script: those that it refused for that
- * are sent again in full. */
-static bool put_unknown_script(struct cache *c, const struct cache_put *const *puts, size_t count,
-                               redisReply **replies, int64_t deadline_ms)
+/* Frees the replies to puts. After a restart or SCRIPT FLUSH Redis does not know the script: those
+ * that it refused for that are sent again. False: not all are done. */
+static bool put_answers(struct cache *c, const struct cache_put *const *puts, size_t count,
+                        redisReply **replies, int64_t deadline_ms)
 {
     size_t again = 0;
+    bool ok = true;
     buf_reset(&c->commands);
     for (size_t i = 0; i < count; i++) {
-        if (replies[i]->type == REDIS_REPLY_ERROR && strncmp(replies[i]->str, "NOSCRIPT", 8) == 0) {
-            put_write(c, puts[i], again == 0); /* the first teaches it for the others */
-            again++;
-        }
+        if (is_error(replies[i], "NOSCRIPT"))
+            put_write(c, puts[i], again++ == 0); /* the first teaches it for the others */
+        else
+            ok = ok && replies[i]->type != REDIS_REPLY_ERROR;
         freeReplyObject(replies[i]);
     }
     if (again == 0)
-        return true;
+        return ok;
     if (!call(c, again, replies, deadline_ms))
         return false;
-    for (size_t i = 0; i < again; i++)
+    for (size_t i = 0; i < again; i++) {
+        ok = ok && replies[i]->type != REDIS_REPLY_ERROR;
         freeReplyObject(replies[i]);
-    return true;
+    }
+    return ok;
 }
 
 static bool put_chunk(struct cache *c, const struct cache_put *const *puts, size_t count,
@@ -216,7 +226,7 @@ static bool put_chunk(struct cache *c, const struct cache_put *const *puts, size
 {
     redisReply *replies[PUT_CHUNK_MAX];
     bool ok = count == 0 || (call(c, count, replies, deadline_ms) &&
-                             put_unknown_script(c, puts, count, replies, deadline_ms));
+                             put_answers(c, puts, count, replies, deadline_ms));
     if (!ok)
         metric_add(c->failed_puts, (int64_t)count);
     buf_reset(&c->commands);
