@@ -41,6 +41,8 @@ TEST_SETTINGS = {
     "HOLDFAST_TICK_MS": "50",
     "HOLDFAST_KAFKA_SESSION_TIMEOUT_MS": "3000",
     "HOLDFAST_DRAIN_MS": "5000",
+    # Stand-ins of tests on ports of their own, and ports where nobody listens.
+    "HOLDFAST_DEV_DESTINATIONS": "127.0.0.1",
 }
 
 SANITIZER_REPORT = re.compile(
