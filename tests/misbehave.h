@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SERVER_CONNECTIONS_MAX 4096
-#define SERVER_PATHS_MAX 64
+#define SERVER_PATHS_MAX 256
 
 struct server;
 
@@ -98,10 +98,11 @@ static inline void server_count(struct server *s, const char *path, const char *
     int i = 0;
     while (i < s->path_count && strcmp(s->counts[i].path, path) != 0)
         i++;
-    if (i == s->path_count && i < SERVER_PATHS_MAX)
+    if (i == SERVER_PATHS_MAX)
+        abort();
+    if (i == s->path_count)
         snprintf(s->counts[s->path_count++].path, sizeof(s->counts[i].path), "%s", path);
-    if (i < SERVER_PATHS_MAX)
-        s->counts[i].count++;
+    s->counts[i].count++;
     snprintf(s->last_head, sizeof(s->last_head), "%s", head);
     snprintf(s->last_body, sizeof(s->last_body), "%.*s", (int)body_len, body);
     pthread_cond_broadcast(&s->changed);
