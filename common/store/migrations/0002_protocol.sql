@@ -544,10 +544,12 @@ begin
         on conflict (effect_id) do update set purpose = excluded.purpose, due_at = excluded.due_at,
             give_up_at = excluded.give_up_at, step = 0, tries = 0
         returning 1
-    ), read_no_more as (
+    ), read_no_more as ( -- nor once the provider's record agrees with a failure, or contradicts what is settled
         delete from reads_due r using decided d
-        where r.effect_id = d.id and d.result = 'settled'
-          and not (d.has_read_back and (d.reason = 'provider_2xx' or (d.reason = 'manual' and d.outcome = 'failed')))
+        where r.effect_id = d.id
+          and (d.kind = 'reconcile' and (d.result = 'conflict' or (d.result = 'late' and d.outcome = 'failed'))
+               or d.result = 'settled' and not (d.has_read_back
+                   and (d.reason = 'provider_2xx' or (d.reason = 'manual' and d.outcome = 'failed'))))
         returning 1
     )
     select d.id, d.result, d.env, d.was_stage from decided d order by d.id;
@@ -740,7 +742,10 @@ begin
     insert into evidence (effect_id, at, kind, text, by) values (p_id, hf_now(), 'conflict', p_text, p_by);
     update open_effects set conflict = true where id = p_id and not conflict;
     update reads_due set due_at = 'infinity', running_until = null, last_read_at = hf_now()
-    where effect_id = p_id;
+    where effect_id = p_id and exists (select 1 from open_effects o where o.id = p_id);
+    if not found then -- settled before: nothing more is to be read
+        delete from reads_due where effect_id = p_id;
+    end if;
     return v_new;
 end $$;
 
