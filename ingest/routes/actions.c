@@ -205,31 +205,52 @@ done:
     return result;
 }
 
-/* Locks the action that the path names. False: answered. */
-static bool action_lock(struct route_worker *worker, struct call *call, struct stored_action *out)
+/* Locks the action's row by itself: a join would be checked again against the row as the one we
+ * waited for left it, and miss the version that it made. False: answered. */
+static bool action_row_lock(struct route_worker *worker, struct call *call,
+                            struct stored_action *out)
 {
     static const char sql[] =
-        "select a.id, a.name, a.version, v.definition::text from actions a "
-        "join action_versions v on v.action_id = a.id and v.version = a.version "
-        "where " ACTION_BY_REF " for update of a";
+        "select a.id, a.name, a.version from actions a where " ACTION_BY_REF " for update";
     struct action_ref ref;
     struct error err = {0};
-    *out = (struct stored_action){0};
     ref_read(call, &ref);
     PGresult *r = store_query(worker->store, sql, ref.params, 3, true, &err);
-    if (r == NULL) {
-        error_answer(call, &err);
-    } else if (PQntuples(r) == 0) {
-        document_missing(call, "action", call->segments[0]);
-    } else {
+    bool found = r != NULL && PQntuples(r) == 1;
+    if (found) {
         row_uuid(r, 0, 0, &out->id);
         snprintf(out->name, sizeof out->name, "%s", row_text(r, 0, 1));
         out->version = (int)row_int(r, 0, 2);
-        out->definition = json_loads(row_text(r, 0, 3), 0, NULL);
-        must(out->definition != NULL); /* the column's type is json */
+    } else if (r != NULL) {
+        document_missing(call, "action", call->segments[0]);
+    } else {
+        error_answer(call, &err);
     }
     PQclear(r);
-    return out->definition != NULL;
+    return found;
+}
+
+/* Locks the action that the path names and reads its newest definition. False: answered. */
+static bool action_lock(struct route_worker *worker, struct call *call, struct stored_action *out)
+{
+    static const char sql[] =
+        "select definition::text from action_versions where action_id = $1 and version = $2::int";
+    char number[24];
+    struct error err = {0};
+    *out = (struct stored_action){0};
+    if (!action_row_lock(worker, call, out))
+        return false;
+    struct store_param params[] = {store_uuid(&out->id), store_int(out->version, number)};
+    PGresult *r = store_query(worker->store, sql, params, 2, true, &err);
+    if (r == NULL) {
+        error_answer(call, &err);
+        return false;
+    }
+    must(PQntuples(r) == 1);
+    out->definition = json_loads(row_text(r, 0, 0), 0, NULL);
+    must(out->definition != NULL); /* the column's type is json */
+    PQclear(r);
+    return true;
 }
 
 static bool govern_allowed(struct call *call, const struct stored_action *stored,

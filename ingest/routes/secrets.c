@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#define NAME_MAX_BYTES 100 /* as the table has it */
 #define DESCRIPTION_MAX 2000
 #define HOSTS_MAX 32 /* as many as the vault reads */
 #define HOST_MAX 254 /* a leading dot and a name of 253 */
@@ -28,9 +29,9 @@ static bool name_check(const char *name, struct error *err)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     size_t len = strlen(name);
-    return (len <= SECRET_NAME_MAX && strspn(name, allowed) == len) ||
+    return (len <= NAME_MAX_BYTES && strspn(name, allowed) == len) ||
            error_set_at(err, ERROR_INVALID, "name",
-                        "must be 1 to %d upper-case letters, digits and '_'", SECRET_NAME_MAX);
+                        "must be 1 to %d upper-case letters, digits and '_'", NAME_MAX_BYTES);
 }
 
 /* A name or address without scheme, port or path, which would match no host; perhaps with a leading
