@@ -14,8 +14,8 @@ create type verification as enum ('unverified', 'provider', 'manual');
 create type attempt_kind as enum ('dispatch', 'replay');
 create type limit_period as enum ('day', 'month', 'total');
 
--- Now, for everything that machines must agree on: the transaction's start. The owner of the database
--- may move it for tests: alter database ... set holdfast.clock_offset = '1 day'.
+-- Now, for everything that machines must agree on: the transaction's start. A superuser may move it
+-- for tests: alter database ... set holdfast.clock_offset = '1 day'.
 create function hf_now() returns timestamptz language sql stable as $$
     select now() + coalesce(nullif(current_setting('holdfast.clock_offset', true), ''), '0')::interval
 $$;
