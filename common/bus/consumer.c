@@ -272,7 +272,15 @@ bool consumer_fatal(struct consumer *c)
 bool consumer_ready(void *opaque, char *reason, size_t size)
 {
     struct consumer *c = opaque;
-    return bus_client_ready(&c->client, reason, size);
+    if (!bus_client_ready(&c->client, reason, size))
+        return false;
+    pthread_mutex_lock(&c->lock);
+    bool joined = c->generation > 0;
+    pthread_mutex_unlock(&c->lock);
+    if (!joined)
+        snprintf(reason, size, "kafka has not told this consumer of %s which partitions it has",
+                 c->topic);
+    return joined;
 }
 
 void consumer_unref(struct consumer *c)

@@ -45,7 +45,9 @@ size_t consumer_in_flight(struct consumer *c);
 size_t consumer_partition_count(struct consumer *c); /* assigned to this member now */
 bool consumer_connected(struct consumer *c);
 bool consumer_fatal(struct consumer *c);
-/* A ready_check for admin_http; opaque is the consumer. Not ready while no broker is connected. */
+/* A ready_check for admin_http; opaque is the consumer. Not ready while no broker is connected, nor
+ * before the group has said for the first time which partitions this member has (or that it has
+ * none). */
 bool consumer_ready(void *opaque, char *reason, size_t size);
 
 /* Commits what is stored, leaves the group and frees. The polling thread has ended, nobody uses c
