@@ -184,6 +184,9 @@ static void incomplete_say(const struct answer *answer, const char *cause, char 
     else if (!answer->head_complete)
         snprintf(text, size, "The head of the answer (HTTP %d) was cut off: %s.", answer->status,
                  why);
+    else if (answer->promised >= 0 && answer->body_bytes == answer->promised)
+        snprintf(text, size, "HTTP %d came, but the request had not been sent to its end: %s.",
+                 answer->status, why);
     else if (answer->promised >= 0 && !answer->chunked)
         snprintf(text, size,
                  "The body of the answer (HTTP %d) was cut off at %lld of %lld bytes: %s.",
