@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from protocol import Background, new_id
+from protocol import EXPECTED_LIMITS, Background, new_id
 
 SESSIONS = 8
 ROUNDS = 120
@@ -103,25 +103,6 @@ def worked(database, db):
     return environment, seen
 
 
-# The state of the limits, from the facts alone.
-EXPECTED = """
-with holds as (
-    select h.limit_id, h.period, a.hold_amount, o.id is not null as open, o.outcome as open_outcome,
-           s.outcome, coalesce(s.consumed, a.hold_amount) as spent
-    from attempts a
-    cross join lateral unnest(a.hold_limits, a.hold_periods) h(limit_id, period)
-    left join open_effects o on o.id = a.effect_id
-    left join settlements s on s.effect_id = a.effect_id)
-select l.id, l.reserved, l.unknown_exposure,
-       coalesce(sum(h.hold_amount) filter (where h.open), 0)::bigint as held,
-       coalesce(sum(h.hold_amount) filter (where h.open_outcome = 'unknown'), 0)::bigint as exposed,
-       coalesce(sum(h.spent) filter (where h.outcome = 'succeeded'), 0)::bigint as spent,
-       coalesce((select sum(u.consumed) from limit_usage u where u.limit_id = l.id), 0)::bigint as consumed
-from limits l left join holds h on h.limit_id = l.id
-where l.environment_id = %s group by l.id
-"""
-
-
 def test_everything_happened(worked):
     """Else the rest proves little."""
     wanted = ["accepted", "key_same", "operation_same", "claimed", "refused", "settled", "unknown", "pending",
@@ -133,7 +114,7 @@ def test_everything_happened(worked):
 
 def test_limits_hold_and_have_consumed_what_the_facts_say(worked, db):
     environment, _ = worked
-    rows = db.run(EXPECTED, environment)
+    rows = db.run(EXPECTED_LIMITS, environment)
     assert len(rows) == 4
     for row in rows:
         assert (row["reserved"], row["unknown_exposure"], row["consumed"]) == (
@@ -143,7 +124,7 @@ def test_limits_hold_and_have_consumed_what_the_facts_say(worked, db):
 def test_the_new_period_of_no_limit_was_overrun(worked, db):
     """Whatever was lowered meanwhile: never more than the most it ever was."""
     environment, _ = worked
-    for row in db.run(EXPECTED, environment):
+    for row in db.run(EXPECTED_LIMITS, environment):
         assert row["consumed"] + row["reserved"] <= 2 * LIMIT
 
 
@@ -178,5 +159,5 @@ def test_all_that_is_open_can_still_be_settled(worked, db, clock):
         results = db.settle_all(*({"id": e, "kind": "manual", "outcome": "failed"} for e in left[at:at + 200]))
         assert set(results.values()) == {"settled"}
     assert db.one("select count(*) from open_effects where environment_id = %s", environment) == 0
-    for row in db.run(EXPECTED, environment):
+    for row in db.run(EXPECTED_LIMITS, environment):
         assert (row["reserved"], row["unknown_exposure"], row["consumed"]) == (0, 0, row["spent"])
