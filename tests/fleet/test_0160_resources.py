@@ -495,7 +495,7 @@ def test_an_environment_sees_nothing_of_another(scene):
     other = Scene(scene.fleet)
     name, limit = scene.action(urlTemplate=URL), scene.limit(None)
     action = scene.operator.get(f"{ACTIONS}/{name}").data["id"]
-    made = scene.refund(scene.refund_action("eur"), unique("pi"), 100)
+    made = scene.refund(scene.refund_action(), unique("pi"), 100)
     for path in (f"{ACTIONS}/{name}", f"{ACTIONS}/{action}", f"{LIMITS}/{limit}",
                  f"{EFFECTS}/{made['effectId']}"):
         assert other.operator.get(path).status == 404, path
@@ -545,3 +545,116 @@ def test_effects_are_filtered(scene):
                                    "olderThan=-1", "order=size", "limit=0", "limit=201", "offset=x"])
 def test_a_filter_value_that_is_unknown_is_named(scene, query):
     invalid(scene.operator.get(f"{EFFECTS}?{query}"), query.split("=")[0])
+
+
+# Acts on one effect
+
+
+@pytest.fixture(scope="module")
+def acting(fleet):
+    """An environment without any limit."""
+    return Scene(fleet)
+
+
+def acts(effect_id, invocation_id):
+    """Every act on an effect: (url, body)."""
+    resolution = {"outcome": "failed", "reason": "x"}
+    return [(f"{EFFECTS}/{effect_id}/reconcile", {}), (f"{EFFECTS}/{effect_id}/notes", {"note": "x"}),
+            (f"{EFFECTS}/{effect_id}/resolve", resolution),
+            (f"{ACTIONS}/invocations/{invocation_id}/resolve", {"outcome": "failed", "evidence": "x"})]
+
+
+def unknown_refund(scene):
+    """An invocation whose answer was lost and whose reads get no usable answer."""
+    intent = unique("pi")
+    scene.block_reads(intent)
+    scene.sandbox.fault("drop", {"intent": intent, "kind": "write"})
+    made = scene.refund(scene.refund_action(), intent, 100)
+    scene.effect_when(made["effectId"], lambda e: e["outcome"] == "unknown")
+    return made, intent
+
+
+def test_a_key_held_to_other_actions_may_not_act(acting):
+    made, _ = unknown_refund(acting)
+    held = acting.fleet.api(acting.key(unique("agent"), "--scopes", "actions:read,actions:resolve",
+                                     "--actions", "another"))
+    for url, body in acts(made["effectId"], made["id"]):
+        answer = held.post(url, body)
+        assert (answer.status, answer.code) == (403, "AUTHORIZATION_ERROR"), answer
+    assert acting.effect(made["effectId"])["stage"] == "reconciling"
+
+
+def test_a_note_says_something(acting):
+    made, _ = unknown_refund(acting)
+    url = f"{EFFECTS}/{made['effectId']}/notes"
+    for note in (None, "", 7, "x" * 4001):
+        invalid(acting.resolver.post(url, {"note": note}), "/note")
+    noted = acting.fleet.client(acting.resolver.key).actions.add_effect_note(made["effectId"], "x" * 4000)
+    note = noted.data["evidence"][-1]
+    assert (note["kind"], note["text"]) == ("note", "x" * 4000) and note["by"].startswith("key_")
+
+
+def test_what_was_not_sent_is_neither_read_nor_resolved(acting):
+    action = acting.refund_action()
+    acting.fleet.pause("dispatcher-1")
+    try:
+        made = acting.refund(action, unique("pi"), 100, wait=0)
+        (reconcile, _), _, (resolve, body), _ = acts(made["effectId"], made["id"])
+        for answer in (acting.agent.post(reconcile), acting.resolver.post(resolve, body)):
+            assert (answer.status, answer.code) == (409, "EFFECT_NOT_SENT"), answer
+        assert acting.effect(made["effectId"])["stage"] == "ready"
+    finally:
+        acting.fleet.resume("dispatcher-1")
+    acting.settled(made["effectId"])
+
+
+def test_without_a_read_back_only_a_person_settles(acting):
+    url = acting.fleet.env["SANDBOX_URL"] + "/generic/plain"
+    action = acting.action(urlTemplate=url, governed=True, bodyTemplate={"a": 1},
+                          headers={"Idempotency-Key": "{{input.key}}"})
+    key = unique("plain")
+    acting.sandbox.fault("drop", {"key": key})
+    made = acting.agent.invoke(action, {"key": key}).data
+    acting.effect_when(made["effectId"], lambda e: e["outcome"] == "unknown")
+    answer = acting.reconcile(made["effectId"])
+    assert (answer.status, answer.code) == (409, "READ_BACK_UNAVAILABLE")
+    actual = [{"dimension": "money", "unit": "usd", "amount": 1}]
+    invalid(acting.resolve(made["effectId"], "succeeded", actualImpact=actual),
+            "/actualImpact/0/dimension")
+    assert acting.resolve(made["effectId"], "succeeded").data["grade"] == "acknowledged"
+
+
+def test_a_failure_has_no_actual_impact(acting):
+    made, _ = unknown_refund(acting)
+    actual = [{"dimension": "money", "unit": "usd", "amount": 1}]
+    invalid(acting.resolve(made["effectId"], "failed", actualImpact=actual), "/actualImpact")
+    invalid(acting.resolve(made["effectId"], "succeeded", actualImpact=actual * 2), "/actualImpact")
+    invalid(acting.resolve(made["effectId"], "succeeded", actualImpact=[{"dimension": "money"}]),
+            "/actualImpact/0/amount")
+
+
+def test_a_reconcile_need_not_be_waited_for(acting):
+    made, intent = unknown_refund(acting)
+    acting.sandbox.control("DELETE", "/faults")
+    acting.sandbox.fault("delay_ms", {"intent": intent, "kind": "read"}, ms=700)
+    url = f"{EFFECTS}/{made['effectId']}/reconcile"
+    answer = acting.agent.call("POST", url, None, {"Prefer": "wait=0"})
+    assert answer.status in (200, 409), answer  # 409 when the scheduled read was quicker
+    acting.settled(made["effectId"])
+
+
+def test_a_read_is_joined_on_another_ingest(make_fleet):
+    fleet = make_fleet("two-ingests", broker="embedded", ingests=2,
+                       settings={"HOLDFAST_READBACK_SCHEDULE": "1h", "HOLDFAST_READ_TIMEOUT_MS": "5000",
+                                 "HOLDFAST_INVOKE_WAIT_MS": "8000"})
+    scene = Scene(fleet)
+    intent = unique("pi")
+    scene.sandbox.fault("drop", {"intent": intent, "kind": "write"})
+    effect = scene.refund(scene.refund_action(), intent, 100)["effectId"]
+    scene.effect_when(effect, lambda e: e["outcome"] == "unknown")
+    scene.sandbox.fault("delay_ms", {"intent": intent, "kind": "read"}, ms=1500, times=-1)
+    agents = [fleet.api(scene.agent.key, url) for url in fleet.env["FLEET_INGEST_URLS"].split()]
+    assert len(agents) == 2
+    answers = side_by_side(lambda i: scene.reconcile(effect, agents[i % 2]), 6)
+    assert sorted((a.status, a.code) for a in answers) == [(200, None)] + [(409, "EFFECT_SETTLED")] * 5
+    assert scene.sandbox.counts(intent=intent)["reads"] == 1
