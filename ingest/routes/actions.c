@@ -347,6 +347,12 @@ static enum route_result import_handle(struct route_worker *worker, struct call 
     return feature_refused(call, "Importing an OpenAPI document");
 }
 
+static enum route_result batch_handle(struct route_worker *worker, struct call *call)
+{
+    (void)worker;
+    return feature_refused(call, "Batches of invocations");
+}
+
 static enum route_result previews_handle(struct route_worker *worker, struct call *call)
 {
     (void)worker;
@@ -361,6 +367,7 @@ const struct route routes_actions[] = {
     {"DELETE", "/api/v2/actions/{ref}", SCOPE_ACTIONS_WRITE, true, action_delete_handle},
     {"GET", "/api/v2/actions/{ref}/versions", SCOPE_ACTIONS_READ, false, versions_list_handle},
     {"POST", "/api/v2/actions/import", SCOPE_ACTIONS_WRITE, false, import_handle},
+    {"POST", "/api/v2/actions/batch", SCOPE_ACTIONS_INVOKE, false, batch_handle},
     {"POST", "/api/v2/actions/{ref}/previews", SCOPE_ACTIONS_INVOKE, false, previews_handle},
     {"GET", "/api/v2/actions/previews/{id}", SCOPE_ACTIONS_READ, false, previews_handle},
     {"POST", "/api/v2/actions/previews/{id}/refresh", SCOPE_ACTIONS_INVOKE, false, previews_handle},

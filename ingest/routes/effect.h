@@ -22,11 +22,11 @@ struct effect_facts {
 bool effect_facts_read(struct route_worker *worker, struct call *call, const char *prefix,
                        struct effect_facts *out);
 
-/* Answers with the effect or invocation as it is now. */
+/* Answers with the effect or invocation (invocations.c) as it is now. */
 enum route_result effect_answer(struct route_worker *worker, struct call *call,
                                 const struct ulid *id);
-enum route_result invocation_answer_now(struct route_worker *worker, struct call *call,
-                                        const struct ulid *id);
+enum route_result invocation_answer(struct route_worker *worker, struct call *call,
+                                    const struct ulid *id);
 
 /* 409 EFFECT_SETTLED, EFFECT_IN_FLIGHT or EFFECT_NOT_SENT for the effect that the path names. */
 enum route_result effect_settled_refuse(struct call *call);

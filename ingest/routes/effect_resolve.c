@@ -259,5 +259,5 @@ enum route_result invocation_resolve_handle(struct route_worker *worker, struct 
     struct effect_facts facts;
     if (!resolve_run(worker, call, "invocation.resolve", members, "evidence", &facts, "inv"))
         return ROUTE_ANSWERED;
-    return invocation_answer_now(worker, call, &facts.id);
+    return invocation_answer(worker, call, &facts.id);
 }

@@ -109,16 +109,6 @@ enum route_result effect_answer(struct route_worker *worker, struct call *call,
     return document_answer(worker, call, 200, sql, params, 2, "effect", call->segments[0]);
 }
 
-enum route_result invocation_answer_now(struct route_worker *worker, struct call *call,
-                                        const struct ulid *id)
-{
-    static const char sql[] =
-        "select doc from invocation_json(array[$1::uuid]) where environment_id = $2::int";
-    char number[24];
-    struct store_param params[] = {store_uuid(id), store_int(call->principal->environment, number)};
-    return document_answer(worker, call, 200, sql, params, 2, "invocation", call->segments[0]);
-}
-
 static enum route_result effect_get_handle(struct route_worker *worker, struct call *call)
 {
     struct ulid id;

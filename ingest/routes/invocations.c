@@ -3,7 +3,7 @@
 #include "common/transition.h"
 #include "ingest/actions_cache.h"
 #include "ingest/audit.h"
-#include "ingest/routes/document.h"
+#include "ingest/routes/effect.h"
 #include "ingest/routes/parse.h"
 
 #include <string.h>
@@ -76,8 +76,8 @@ static enum route_result invocations_of_action(struct route_worker *worker, stru
 
 /* ---- one ---- */
 
-static enum route_result invocation_answer(struct route_worker *worker, struct call *call,
-                                           const struct ulid *id)
+enum route_result invocation_answer(struct route_worker *worker, struct call *call,
+                                    const struct ulid *id)
 {
     static const char sql[] =
         "select doc from invocation_json(array[$1::uuid]) where environment_id = $2::int";
