@@ -10,7 +10,8 @@ import pathlib
 import sys
 import xml.etree.ElementTree as ET
 
-MESSAGE_LINES = 30
+MESSAGE_LINES = 20
+MESSAGES = 40  # of each suite; the names of all are printed
 
 
 class Suite:
@@ -55,10 +56,10 @@ def suites_read(results, expected):
 
 
 def failures_print(name, suite):
-    for test, message in suite.failed:
-        print(f"\nFAILED {name}: {test}")
-        for line in message.splitlines()[-MESSAGE_LINES:]:
-            print(f"  {line}")
+    for number, (test, message) in enumerate(suite.failed):
+        print(f"FAILED {name}: {test}")
+        if number < MESSAGES:
+            print("\n".join(f"  {line}" for line in message.splitlines()[-MESSAGE_LINES:]))
 
 
 def main():
