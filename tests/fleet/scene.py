@@ -147,8 +147,8 @@ class Stories:
         self.functions[function.__name__] = function
         return function
 
-    def run(self, *arguments):
+    def run(self, *arguments, at_once=None):
         """Runs all of them to their ends; gives a future each."""
-        with concurrent.futures.ThreadPoolExecutor(len(self.functions)) as pool:
+        with concurrent.futures.ThreadPoolExecutor(at_once or len(self.functions)) as pool:
             return {name: pool.submit(function, *arguments)
                     for name, function in self.functions.items()}
