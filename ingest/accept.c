@@ -23,8 +23,8 @@
 enum {
     ACCEPT_THREADS = 2, /* one collects while the other's transaction runs */
     TAKE_WAIT_MS = 500,
-    TRIES_MAX = 4,        /* of a transaction that lost a race */
-    DOUBT_MAX_MS = 10000, /* how long a lost COMMIT answer is asked about */
+    TRIES_MAX = 4,       /* of a transaction that lost a race */
+    DOUBT_MAX_MS = 3000, /* how long a lost COMMIT answer is asked about */
     DOUBT_PAUSE_MS = 50,
     CALL_AGE_MAX_MS = 25000 /* an older one has given up: it would be accepted for nobody */
 };
