@@ -120,12 +120,18 @@ static inline int server_counted(struct server *s, const char *path)
     return count;
 }
 
-static inline int server_connected(struct server *s)
+/* One of the server's counters. */
+static inline int server_read(struct server *s, const int *counter)
 {
     pthread_mutex_lock(&s->lock);
-    int count = s->connection_count;
+    int count = *counter;
     pthread_mutex_unlock(&s->lock);
     return count;
+}
+
+static inline int server_connected(struct server *s)
+{
+    return server_read(s, &s->connection_count);
 }
 
 static inline void server_note(struct server *s, int *counter)
@@ -246,6 +252,13 @@ static inline void wait_for_talk(struct server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* TLS's own good-bye; on a plain connection nothing. */
+static inline void peer_notify(struct server_connection *c)
+{
+    if (c->ssl)
+        SSL_shutdown(c->ssl);
+}
+
 /* False: the connection ends. */
 static inline bool behave(struct server_connection *c, const char *path)
 {
@@ -253,7 +266,6 @@ static inline bool behave(struct server_connection *c, const char *path)
         const struct behaviour *b = &behaviours[i];
         if (strcmp(b->path, path) != 0)
             continue;
-        /* "/nul" counts its bytes itself: they are not text. */
         peer_say(c, b->says);
         if (b->resets)
             peer_reset(c);
@@ -282,6 +294,21 @@ static inline bool behave(struct server_connection *c, const char *path)
         peer_say(c,
                  "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         server_note(c->server, &c->server->said);
+        return false;
+    } else if (strcmp(path, "/ok-then-notify") == 0) {
+        peer_say(c, SERVER_OK);
+        wait_for_talk(c->server);
+        peer_notify(c);
+        server_note(c->server, &c->server->said);
+        char byte;
+        recv(c->fd, &byte, 1, MSG_PEEK); /* the connection itself stays open */
+        return false;
+    } else if (strcmp(path, "/die-notify") == 0) {
+        peer_notify(c);
+        return false;
+    } else if (strcmp(path, "/to-the-notify") == 0) {
+        peer_say(c, "HTTP/1.1 200 OK\r\n\r\nas long as it is");
+        peer_notify(c);
         return false;
     } else if (strcmp(path, "/big") == 0)
         say_big(c, 10u << 20);

@@ -130,7 +130,8 @@ struct row {
     const char *evidence;
 };
 
-/* Every answer, each on a connection of its own and on one that was kept alive. W is 1, always. */
+/* Every answer, each on a connection of its own and on one that was kept alive. W is 1, always. A
+ * reset may overtake what was said before it, so those rows promise no words. */
 static const struct row rows[] = {
     {"/ok", SEND_SUCCESS, "HTTP 200"},
     {"/status/201", SEND_SUCCESS, "HTTP 201"},
@@ -173,18 +174,18 @@ static const struct row rows[] = {
     {"/cut-status", SEND_UNKNOWN, ""},
     {"/cut-status-line", SEND_UNKNOWN, "head of the answer (HTTP 200) was cut"},
     {"/cut-head", SEND_UNKNOWN, "head of the answer (HTTP 200) was cut"},
-    {"/cut-head-rst", SEND_UNKNOWN, "head of the answer (HTTP 200) was cut"},
+    {"/cut-head-rst", SEND_UNKNOWN, ""},
     {"/cut-head-mid-line", SEND_UNKNOWN, "head of the answer (HTTP 200) was cut"},
     {"/cut-body", SEND_UNKNOWN, "at 1 of 100 bytes"},
     {"/cut-body-all", SEND_UNKNOWN, "at 0 of 100 bytes"},
     {"/cut-body-4xx", SEND_UNKNOWN, "(HTTP 402) was cut off at 1 of 100"},
-    {"/cut-body-rst", SEND_UNKNOWN, "(HTTP 200) was cut off"},
+    {"/cut-body-rst", SEND_UNKNOWN, ""},
     {"/cut-chunk", SEND_UNKNOWN, "body of the answer (HTTP 200) was cut"},
     {"/cut-chunk-end", SEND_UNKNOWN, "body of the answer (HTTP 200) was cut"},
     {"/cut-chunk-last", SEND_UNKNOWN, "body of the answer (HTTP 200) was cut"},
     {"/bad-chunk", SEND_UNKNOWN, "body of the answer (HTTP 200) was cut"},
     {"/trailer", SEND_UNKNOWN, "HTTP 500"},
-    {"/to-the-close-rst", SEND_UNKNOWN, "body of the answer (HTTP 200) was cut"},
+    {"/to-the-close-rst", SEND_UNKNOWN, ""},
     {"/huge-length", SEND_UNKNOWN, ""},
     {"/bad-length", SEND_UNKNOWN, ""},
     {"/two-lengths", SEND_UNKNOWN, ""},
@@ -253,7 +254,7 @@ static void test_idle_connection_closed(void **state)
     (void)state;
     struct sender *sender = sender_with(1, 1, ANSWER_MAX);
     struct call call;
-    int closed = server.closed;
+    int closed = server_read(&server, &server.closed);
     send_expect(sender, "/ok-then-close", SEND_SUCCESS, "");
     server_await(&server, &server.closed, closed + 1);
     int before = server_counted(&server, "/status/201");
@@ -276,7 +277,8 @@ static void test_idle_connection_talks(void **state)
         struct sender *sender = sender_with(1, 1, ANSWER_MAX);
         struct call call;
         send_expect(sender, paths[i], SEND_SUCCESS, "");
-        int said = server.said, before = server_counted(&server, "/status/201");
+        int said = server_read(&server, &server.said),
+            before = server_counted(&server, "/status/201");
         server_note(&server, &server.talk);
         server_await(&server, &server.said, said + 1);
         call_init(&call, "/status/201");
