@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/bus/message.h"
+#include "common/effect.h"
 #include "common/store/array.h"
 #include "ingest/reconcile_wait.h"
 #include "ingest/replies.h"
@@ -174,28 +175,15 @@ struct shown {
 static PGresult *effects_read(struct store *store, const struct ulid *ids, size_t count,
                               struct error *err)
 {
-    static const char sql[] =
-        "select j.id, j.environment_id, j.revision, j.status, j.doc, o.stage::text, k.key_hash, "
-        "k.request_hash from invocation_json($1) j join effects e on e.id = j.id "
-        "left join open_effects o on o.id = j.id "
-        "left join keys k on k.environment_id = e.environment_id "
-        "and k.key_hash = sha256(convert_to(e.idempotency_key, 'UTF8')) "
-        "where e.id = any ($1) and e.id between $2 and $3";
+    static const char sql[] = "select id, environment_id, revision, status, doc, stage::text, "
+                              "key_hash, request_hash from invocation_json($1)";
     struct array array;
-    struct ulid least = ids[0], most = ids[0];
-    struct store_param params[3];
+    struct store_param param;
     array_init(&array, ARRAY_UUID, (size_t)ANSWER_BATCH * 2 * 32);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         array_put_uuid(&array, &ids[i]);
-        if (ulid_compare(&ids[i], &least) < 0)
-            least = ids[i];
-        if (ulid_compare(&ids[i], &most) > 0)
-            most = ids[i];
-    }
-    must(array_param(&array, &params[0]));
-    params[1] = store_uuid(&least);
-    params[2] = store_uuid(&most);
-    PGresult *r = store_query(store, sql, params, 3, true, err);
+    must(array_param(&array, &param));
+    PGresult *r = store_query(store, sql, &param, 1, true, err);
     array_free(&array);
     return r;
 }
@@ -203,14 +191,14 @@ static PGresult *effects_read(struct store *store, const struct ulid *ids, size_
 static void shown_read(const PGresult *r, int row, struct shown *out)
 {
     const char *status = row_text(r, row, 3);
-    const char *stage = row_text(r, row, 5);
+    enum stage stage;
+    must(stage_parse(row_text(r, row, 5), &stage));
     row_uuid(r, row, 0, &out->effect);
     out->environment = (int)row_int(r, row, 1);
     out->revision = (int)row_int(r, row, 2);
     out->succeeded = status != NULL && strcmp(status, "succeeded") == 0;
     out->doc = row_bytes(r, row, 4, &out->doc_len);
-    out->known = stage == NULL || strcmp(stage, "reconciling") == 0 ||
-                 strcmp(stage, "awaiting_approval") == 0;
+    out->known = stage != STAGE_READY && stage != STAGE_DISPATCHING;
     out->key_hash = row_bytes(r, row, 6, NULL);
     out->request_hash = row_bytes(r, row, 7, NULL);
 }

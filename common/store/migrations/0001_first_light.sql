@@ -22,8 +22,14 @@ $$;
 
 -- ---------------------------------------------------------------- identifiers and shapes
 
-create function ulid_of_bytes(b bytea, a text) returns text language sql immutable parallel safe as $$
-    select substr(a, 1 + ((get_byte(b, 0) >> 5) & 31), 1) ||
+-- In plpgsql, whose plans are kept: an SQL function would be inlined, and this expression planned anew, at
+-- each place of each statement that shows an id.
+create function ulid_text(id uuid) returns text language plpgsql immutable parallel safe as $$
+declare
+    b bytea := uuid_send(id);
+    a text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+begin
+    return substr(a, 1 + ((get_byte(b, 0) >> 5) & 31), 1) ||
            substr(a, 1 + ((get_byte(b, 0)) & 31), 1) ||
            substr(a, 1 + ((get_byte(b, 1) >> 3) & 31), 1) ||
            substr(a, 1 + (((get_byte(b, 1) << 2) | (get_byte(b, 2) >> 6)) & 31), 1) ||
@@ -48,12 +54,8 @@ create function ulid_of_bytes(b bytea, a text) returns text language sql immutab
            substr(a, 1 + (((get_byte(b, 13) << 1) | (get_byte(b, 14) >> 7)) & 31), 1) ||
            substr(a, 1 + ((get_byte(b, 14) >> 2) & 31), 1) ||
            substr(a, 1 + (((get_byte(b, 14) << 3) | (get_byte(b, 15) >> 5)) & 31), 1) ||
-           substr(a, 1 + ((get_byte(b, 15)) & 31), 1)
-$$;
-
-create function ulid_text(id uuid) returns text language sql immutable parallel safe as $$
-    select ulid_of_bytes(uuid_send(id), '0123456789ABCDEFGHJKMNPQRSTVWXYZ')
-$$;
+           substr(a, 1 + ((get_byte(b, 15)) & 31), 1);
+end $$;
 
 create function prefixed(prefix text, id uuid) returns text language sql immutable parallel safe as $$
     select prefix || '_' || ulid_text(id)
@@ -153,6 +155,7 @@ create table limits (
     updated_at timestamptz not null default hf_now(),
     constraint limits_exposure_is_held check (unknown_exposure <= reserved)
 ) with (fillfactor = 20);
+create index limits_by_what on limits (environment_id, dimension, unit);
 
 -- What a limit has consumed in each of its periods: a hold is consumed in the period it was made in.
 create table limit_usage (

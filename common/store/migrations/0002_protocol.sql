@@ -140,12 +140,12 @@ begin
         order by p_environment[i], p_key_hash[i]
         on conflict do nothing
         returning environment_id, key_hash)
-    select array_agg(case when v_verdict[i] is null and t.key_hash is not null then 'accepted'
-                          when v_verdict[i] is null or (v_verdict[i] = 'operation_same' and t.key_hash is null)
+    select array_agg(case when v_verdict[i] is null and x.taken then 'accepted'
+                          when v_verdict[i] is null or (v_verdict[i] = 'operation_same' and not x.taken)
                           then 'lost' else v_verdict[i] end order by i)
     into v_verdict
-    from generate_subscripts(p_id, 1) i
-    left join taken t on t.environment_id = p_environment[i] and t.key_hash = p_key_hash[i];
+    from (select i, (p_environment[i], p_key_hash[i]) in (select environment_id, key_hash from taken) as taken
+          from generate_subscripts(p_id, 1) i) x;
     for r in
         select u.i, k.effect_id as known, k.request_hash = p_body_hash[u.i] as same
         from unnest(v_verdict) with ordinality u(what, i)

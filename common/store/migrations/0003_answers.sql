@@ -41,41 +41,53 @@ left join retries t on t.original = e.id;
 -- A sentence about a limit's refusal and the like stands in settlements.error.
 create function error_sentence(p_status text, p_stage effect_stage, p_outcome effect_outcome, p_reason settle_reason,
                                p_governed boolean, p_id uuid, p_http int, p_error text) returns text
-language sql stable as $$
-    select case
+language plpgsql stable as $$
+declare
+    v_it text;
+begin
+    if p_status = 'succeeded' then
+        return null;
+    end if;
+    v_it := case when p_governed then 'effect ' || prefixed('eff', p_id) else 'invocation ' || prefixed('inv', p_id) end;
+    return case
         when p_status = 'unknown' and not p_governed then
             'The destination may have received this request and the outcome cannot be confirmed. Do not retry; inspect invocation '
             || prefixed('inv', p_id) || '.'
         when p_status = 'unknown' then
             'The provider may have applied effect ' || prefixed('eff', p_id) || '; Holdfast is reconciling it. Do not retry; inspect the effect.'
         when p_status = 'running' then
-            'The request for ' || x.it || ' is still running. Do not send it again; read invocation ' || prefixed('inv', p_id) || '.'
+            'The request for ' || v_it || ' is still running. Do not send it again; read invocation ' || prefixed('inv', p_id) || '.'
         when p_reason = 'never_left' then
-            'The request for ' || x.it || ' never left. Fix the cause before sending it again.'
+            'The request for ' || v_it || ' never left. Fix the cause before sending it again.'
         when p_reason = 'provider_4xx' then
-            'The provider refused ' || x.it || ' with HTTP ' || p_http || '. Fix the cause before sending it again.'
+            'The provider refused ' || v_it || ' with HTTP ' || p_http || '. Fix the cause before sending it again.'
         when p_reason = 'provider_record' and p_outcome = 'failed' then
-            'The provider''s own record says that ' || x.it || ' failed' || coalesce(': ' || p_error, '') || '.'
+            'The provider''s own record says that ' || v_it || ' failed' || coalesce(': ' || p_error, '') || '.'
         when p_reason = 'manual' and p_outcome = 'failed' then
-            'A person resolved ' || x.it || ' as failed: ' || p_error
+            'A person resolved ' || v_it || ' as failed: ' || p_error
         when p_reason = 'refused' then
-            'The request for ' || x.it || ' was refused and never left: ' || p_error || '.'
+            'The request for ' || v_it || ' was refused and never left: ' || p_error || '.'
         when p_reason = 'expired' then
-            'The request for ' || x.it || ' expired and never left: ' || p_error || '.'
+            'The request for ' || v_it || ' expired and never left: ' || p_error || '.'
         when p_reason = 'cancelled' then
-            'The request for ' || x.it || ' was cancelled and never left.'
+            'The request for ' || v_it || ' was cancelled and never left.'
         when p_reason = 'denied' then
-            'The approval of ' || x.it || ' was denied; nothing was sent.'
-        end
-    from (select case when p_governed then 'effect ' || prefixed('eff', p_id)
-                      else 'invocation ' || prefixed('inv', p_id) end as it) x
-$$;
+            'The approval of ' || v_it || ' was denied; nothing was sent.'
+        end;
+end $$;
 
--- Invocations as the wire shows them. `revision` is 0 while open: such an answer must not be cached.
+-- Invocations as the wire shows them, and what caches their answers: `revision` is 0 while open, such an
+-- answer must not be cached; else it is kept under the key and for the request that the hashes name.
 create function invocation_json(p_ids uuid[])
-returns table (id uuid, environment_id int, revision int, settled boolean, status text, doc text)
-language sql stable as $$
-    select e.id, e.environment_id, q.revision, q.stage in ('settled', 'rejected'), q.status, left(json_build_object(
+returns table (id uuid, environment_id int, revision int, stage effect_stage, status text, key_hash bytea,
+               request_hash bytea, doc text)
+language plpgsql stable as $$
+#variable_conflict use_column
+declare
+    v_ids uuid[] := array(select u from unnest(p_ids) u order by u);
+begin
+    return query
+    select e.id, e.environment_id, q.revision, q.stage, q.status, k.key_hash, k.request_hash, left(json_build_object(
         'id', prefixed('inv', e.id),
         'effectId', case when e.governed then prefixed('eff', e.id) end,
         'action', e.action_name,
@@ -104,11 +116,13 @@ language sql stable as $$
     from effects e
     join effect_states q on q.id = e.id
     left join settlements s on s.effect_id = e.id
+    left join keys k on k.environment_id = e.environment_id
+        and k.key_hash = sha256(convert_to(e.idempotency_key, 'UTF8'))
     left join lateral (select x.response_status from evidence x
                        where s.effect_id is null and x.effect_id = e.id and x.kind = 'dispatch'
                        order by x.n desc limit 1) v on true
-    where e.id = any (p_ids)
-$$;
+    where e.id = any (v_ids) and e.id between v_ids[1] and v_ids[cardinality(v_ids)];
+end $$;
 
 -- What a write attempt came to, in a word.
 create function attempt_result(p_outcome effect_outcome, p_open boolean, p_ended boolean) returns text
