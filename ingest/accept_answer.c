@@ -38,7 +38,7 @@ static void accepted_go_on(struct accept_call *a, struct producer *producer, int
     struct call *call = a->call;
     int environment = call->principal->environment;
     int64_t deadline_ms = call->arrived_ms + a->wait_ms;
-    waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, false);
+    waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, a->wait_ms == 0);
     call = NULL; /* answered by whoever finds it there */
     effect_publish(a, environment, producer, reply);
 }
