@@ -295,6 +295,11 @@ static inline bool behave(struct server_connection *c, const char *path)
                  "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         server_note(c->server, &c->server->said);
         return false;
+    } else if (strcmp(path, "/body-and-more") == 0) {
+        /* Apart, so that the reader knows the length and leaves what is behind the body unread. */
+        peer_say(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+        test_sleep_ms(100);
+        peer_say(c, "{}" SERVER_OK);
     } else if (strcmp(path, "/ok-then-notify") == 0) {
         peer_say(c, SERVER_OK);
         wait_for_talk(c->server);

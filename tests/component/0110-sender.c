@@ -299,8 +299,8 @@ static void test_idle_connection_talks(void **state)
 static void test_two_answers_at_once(void **state)
 {
     (void)state;
-    static const char *const paths[] = {"/two-answers", "/two-answers-chunked"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const paths[] = {"/two-answers", "/two-answers-chunked", "/body-and-more"};
+    for (int i = 0; i < 3; i++) {
         struct sender *sender = sender_with(1, 1, ANSWER_MAX);
         send_expect(sender, paths[i], SEND_SUCCESS, "HTTP 200");
         int before = server_counted(&server, "/status/402");
