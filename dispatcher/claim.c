@@ -200,6 +200,70 @@ static void row_rejected(struct claimer *c, const PGresult *r, int row, enum set
                             reason == REASON_EXPIRED ? WHAT_EXPIRED : WHAT_REFUSED);
 }
 
+/* ---- the end of the messages ---- */
+
+static void message_done(struct claimer *c, struct waiting *waiting)
+{
+    consumer_done(c->d->consumer, &waiting->delivered->token);
+    bus_message_free(waiting->delivered);
+    waiting->delivered = NULL;
+}
+
+/* Whether an id is in a column of ids. Both are asked for in ascending order, so *row moves on. */
+static bool rows_have(const PGresult *r, int *row, const struct ulid *effect)
+{
+    for (; *row < PQntuples(r); (*row)++) {
+        struct ulid id;
+        row_uuid(r, *row, COL_EFFECT, &id);
+        int order = ulid_compare(&id, effect);
+        if (order >= 0)
+            return order == 0;
+    }
+    return false;
+}
+
+/* Those of the batch whose effect does not exist at all. Only what the claim said nothing about can
+ * be such, so this is rarely asked. NULL: none, or the database is away. */
+static PGresult *nobodys_ask(struct claimer *c, const PGresult *claimed)
+{
+    static const char sql[] = "select u.id from unnest($1::uuid[]) u(id) where not exists "
+                              "(select 1 from effects e where e.id = u.id) order by u.id";
+    struct error err = {0};
+    struct array ids;
+    struct store_param param;
+    size_t count = 0;
+    int row = 0;
+    array_init(&ids, ARRAY_UUID, UUIDS_MAX);
+    for (size_t i = 0; i < c->count; i++) {
+        if (rows_have(claimed, &row, &c->batch[i].message.effect))
+            continue;
+        array_put_uuid(&ids, &c->batch[i].message.effect);
+        count++;
+    }
+    must(array_param(&ids, &param));
+    PGresult *r = count > 0 ? store_query(c->store, sql, &param, 1, true, &err) : NULL;
+    array_free(&ids);
+    return r;
+}
+
+/* Every message is decided; those about effects that nobody has are dead letters. */
+static void batch_done(struct claimer *c, const PGresult *claimed)
+{
+    PGresult *nobodys = nobodys_ask(c, claimed);
+    int row = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        struct waiting *waiting = &c->batch[i];
+        if (nobodys == NULL || !rows_have(nobodys, &row, &waiting->message.effect)) {
+            message_done(c, waiting);
+            continue;
+        }
+        consumer_dead_letter(c->d->consumer, waiting->delivered, "there is no such effect");
+        waiting->delivered = NULL; /* taken */
+    }
+    PQclear(nobodys);
+    c->count = 0;
+}
+
 /* Acts on every row; the slots of what is not sent are given back. */
 static void rows_take(struct claimer *c, const PGresult *r)
 {
@@ -223,9 +287,7 @@ static void rows_take(struct claimer *c, const PGresult *r)
         }
     }
     destinations_release(c->d->destinations, c->destination, c->count - sent);
-    for (size_t i = 0; i < c->count; i++)
-        consumer_done(c->d->consumer, &c->batch[i].token);
-    c->count = 0;
+    batch_done(c, r);
 }
 
 /* ---- the transaction ---- */
@@ -295,7 +357,7 @@ static void batch_drop(struct claimer *c)
 {
     destinations_release(c->d->destinations, c->destination, c->count);
     for (size_t i = 0; i < c->count; i++)
-        consumer_done(c->d->consumer, &c->batch[i].token);
+        message_done(c, &c->batch[i]);
     c->count = 0;
 }
 

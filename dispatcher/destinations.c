@@ -42,8 +42,10 @@ struct destinations *destinations_new(const struct destinations_config *config)
     return d;
 }
 
-static void destination_free(struct destination *one)
+static void destination_free(struct destination *one, size_t waiting_max)
 {
+    for (size_t i = 0; i < one->count; i++)
+        bus_message_free(one->ring[(one->first + i) % waiting_max].delivered);
     free(one->ring);
     free(one);
 }
@@ -53,7 +55,7 @@ void destinations_free(struct destinations *d)
     if (d == NULL)
         return;
     for (size_t i = 0; i < d->count; i++)
-        destination_free(d->all[i]);
+        destination_free(d->all[i], d->config.waiting_max);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
     free(d);
@@ -64,7 +66,7 @@ static void destinations_forget_idle(struct destinations *d)
     size_t kept = 0;
     for (size_t i = 0; i < d->count; i++) {
         if (d->all[i]->count == 0 && d->all[i]->in_flight == 0)
-            destination_free(d->all[i]);
+            destination_free(d->all[i], d->config.waiting_max);
         else
             d->all[kept++] = d->all[i];
     }

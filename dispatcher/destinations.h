@@ -10,10 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One effect that waits to be claimed: a message and its delivery. */
+/* One effect that waits to be claimed: what its message says, and the message, owned by whoever has
+ * the struct. */
 struct waiting {
     struct effect_message message;
-    struct bus_token token;
+    struct bus_message *delivered;
 };
 
 struct destination;
@@ -28,8 +29,8 @@ struct destinations_config {
 struct destinations *destinations_new(const struct destinations_config *config);
 void destinations_free(struct destinations *d);
 
-/* False: that destination's list is full, or there are too many destinations; drop the message back
- * (the row stays ready and is published again). */
+/* Takes what is delivered. False, with nothing taken: that destination's list is full, or there are
+ * too many destinations; drop the message back (the row stays ready and is published again). */
 bool destinations_put(struct destinations *d, const struct waiting *waiting);
 
 /* Takes up to max effects of one destination that has both a waiting effect and a free slot, and

@@ -1,7 +1,6 @@
 /* Takes references from the effects topic and sorts them by destination. A message counts as read
  * once its effect is decided in Postgres or dropped back (left ready); an unreadable one goes to
  * the dead letters. */
-#include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/base/service.h"
 #include "dispatcher/dispatch.h"
@@ -10,12 +9,10 @@ enum { POLL_BATCH = 256, POLL_MS = 200 };
 
 static void message_take(struct dispatcher *d, struct bus_message *message)
 {
-    struct waiting waiting = {.token = message->token};
+    struct waiting waiting = {.delivered = message};
     struct error err = {0};
     if (!effect_message_decode(message->payload, message->len, &waiting.message, &err)) {
-        log_event(LOG_WARN, "unreadable_message", "partition=%d offset=%lld reason=%s",
-                  (int)message->partition, (long long)message->offset, err.text);
-        consumer_dead_letter(d->consumer, message, err.text); /* takes the message */
+        consumer_unreadable(d->consumer, message, &err); /* takes the message */
         return;
     }
     if (!destinations_put(d->destinations, &waiting)) {
@@ -25,8 +22,8 @@ static void message_take(struct dispatcher *d, struct bus_message *message)
                 "Messages whose effect was left ready: its destination had too many waiting."),
             1);
         consumer_done(d->consumer, &message->token);
+        bus_message_free(message);
     }
-    bus_message_free(message);
 }
 
 void *intake_thread(void *opaque)

@@ -1,5 +1,4 @@
 /* Takes references from the reconcile topic; those that somebody waits for go in front. */
-#include "common/base/log.h"
 #include "common/base/service.h"
 #include "reconciler/read_back.h"
 
@@ -12,9 +11,7 @@ static void message_take(struct reconciler *r, struct bus_message *message)
     struct reconcile_message decoded;
     struct error err = {0};
     if (!reconcile_message_decode(message->payload, message->len, &decoded, &err)) {
-        log_event(LOG_WARN, "unreadable_message", "partition=%d offset=%lld reason=%s",
-                  (int)message->partition, (long long)message->offset, err.text);
-        consumer_dead_letter(r->consumer, message, err.text); /* takes the message */
+        consumer_unreadable(r->consumer, message, &err); /* takes the message */
         return;
     }
     struct queue *queue = decoded.purpose == READ_DEMAND ? r->urgent : r->asked;

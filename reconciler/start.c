@@ -265,8 +265,7 @@ static PGresult *facts_ask(struct starter *s, struct read_job **jobs)
     return r;
 }
 
-/* Starts what the batch asks for. An effect that is not there (any more) is decided: there is
- * nothing to read. */
+/* Starts what the batch asks for. A message about an effect that nobody has is a dead letter. */
 static void batch_start(struct starter *s)
 {
     struct read_job *jobs[BATCH_MOST];
@@ -277,18 +276,19 @@ static void batch_start(struct starter *s)
         jobs[i]->token = s->batch[i]->token;
         must(reconcile_message_decode(s->batch[i]->payload, s->batch[i]->len, &jobs[i]->message,
                                       NULL));
-        bus_message_free(s->batch[i]);
     }
     PGresult *r = facts_ask(s, jobs);
     for (size_t i = 0; i < s->count; i++) {
         int row = r != NULL ? row_of(r, &jobs[i]->message.effect) : -1;
-        if (row >= 0) {
+        if (row >= 0)
             job_start(s, jobs[i], r, row);
-            continue;
-        }
-        if (r != NULL)
-            consumer_done(s->r->consumer, &jobs[i]->token);
-        read_job_free(jobs[i]);
+        else
+            read_job_free(jobs[i]);
+        if (r != NULL && row < 0)
+            consumer_dead_letter(s->r->consumer, s->batch[i], "there is no such effect");
+        else
+            bus_message_free(s->batch[i]);
+        s->batch[i] = NULL;
     }
     PQclear(r);
 }

@@ -32,6 +32,8 @@ void consumer_done_many(struct consumer *c, const struct bus_token *tokens, size
  * it is tried for as long as that takes. Takes the message; `reason` is copied (128 bytes). Any
  * thread. */
 void consumer_dead_letter(struct consumer *c, struct bus_message *message, const char *reason);
+/* The same; the reason is where and what the error says. */
+void consumer_unreadable(struct consumer *c, struct bus_message *message, const struct error *err);
 
 /* From now on consumer_poll gives nothing / something again. Any thread. */
 void consumer_pause_all(struct consumer *c);

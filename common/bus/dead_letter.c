@@ -28,6 +28,13 @@ void consumer_dead_letter(struct consumer *c, struct bus_message *message, const
     pthread_mutex_unlock(&c->lock);
 }
 
+void consumer_unreadable(struct consumer *c, struct bus_message *message, const struct error *err)
+{
+    char reason[sizeof(err->place) + sizeof(err->text) + 2];
+    snprintf(reason, sizeof(reason), "%s%s%s", err->place, err->place[0] ? ": " : "", err->text);
+    consumer_dead_letter(c, message, reason);
+}
+
 static void letter_free(struct dead_letter *letter)
 {
     bus_message_free(letter->message);
