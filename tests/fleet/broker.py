@@ -8,20 +8,26 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from harness import wait_until
 
 EFFECTS = "holdfast.effects"  # the topic, and the group that reads it
+RECONCILE = "holdfast.reconcile"
 DEAD_LETTERS = "holdfast.dlq"
 
 
 class Broker:
     def __init__(self, fleet):
         self.servers = fleet.env["HOLDFAST_KAFKA_BROKERS"]
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    @property
+    def admin(self):
+        """A new client each time: an old one may still be asking a broker that was killed."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def partitions(self, topic):
         return sorted(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
 
     def offsets(self, topic, spec):
+        admin = self.admin
         asked = {TopicPartition(topic, p): spec for p in self.partitions(topic)}
-        return {at.partition: future.result().offset for at, future in self.admin.list_offsets(asked).items()}
+        return {at.partition: future.result().offset for at, future in admin.list_offsets(asked).items()}
 
     def ends(self, topic=EFFECTS):
         """The next offset of each partition."""
@@ -29,17 +35,19 @@ class Broker:
 
     def committed(self, group=EFFECTS, topic=EFFECTS):
         """What the group has decided, by partition; negative where it never was."""
+        admin = self.admin
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in self.partitions(topic)])]
-        (future,) = self.admin.list_consumer_group_offsets(asked).values()
+        (future,) = admin.list_consumer_group_offsets(asked).values()
         return {at.partition: at.offset for at in future.result().topic_partitions}
 
     def rewind(self, group=EFFECTS, topic=EFFECTS):
         """Puts the group back to the earliest offsets; none of its members may be running."""
+        admin = self.admin
         first = self.offsets(topic, OffsetSpec.earliest())
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, o) for p, o in first.items()])
 
         def altered():
-            (future,) = self.admin.alter_consumer_group_offsets([wanted]).values()
+            (future,) = admin.alter_consumer_group_offsets([wanted]).values()
             try:
                 return all(at.error is None for at in future.result().topic_partitions)
             except Exception:  # the members that were killed are still counted for a moment
