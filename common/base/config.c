@@ -54,7 +54,7 @@ static const struct setting settings[] = {
     {"HOLDFAST_AGENT_KEY", KIND_CLIENT, "", "", 0, 0,
      "An agent's API key, for clients; services ignore it.", HIDE_ALL},
     {"HOLDFAST_ANSWER_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
-     "The most that is read of one answer of a provider; a longer one counts as cut short."},
+     "The most that is kept of one answer's body; the rest, to 64 times that, is read and dropped."},
     {"HOLDFAST_BODY_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
      "The largest request body that ingest takes; a larger one is answered 413."},
     {"HOLDFAST_CLAIM_BATCH", KIND_INT, "256", "effects", 1, 4096,
@@ -89,6 +89,8 @@ static const struct setting settings[] = {
     {"HOLDFAST_INVOKE_WAIT_MS", KIND_INT, "25000", "ms", 0, 600000,
      "How long an invoke waits for its outcome before it answers 202, unless the call says "
      "otherwise."},
+    {"HOLDFAST_JOURNAL_DIR", KIND_TEXT, "/var/lib/holdfast", "path", 1, 256,
+     "Where a dispatcher keeps its send journal; on a disk of the machine, kept across restarts."},
     {"HOLDFAST_KAFKA_BROKERS", KIND_TEXT, "127.0.0.1:9092", "host:port,...", 1, 4096,
      "The Kafka brokers to begin with."},
     {"HOLDFAST_KAFKA_OPTIONS", KIND_TEXT, "", "name=value;...", 0, 4096,
