@@ -54,7 +54,7 @@ static const struct setting settings[] = {
     {"HOLDFAST_AGENT_KEY", KIND_CLIENT, "", "", 0, 0,
      "An agent's API key, for clients; services ignore it.", HIDE_ALL},
     {"HOLDFAST_ANSWER_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
-     "The most that is kept of one answer's body; the rest, to 64 times that, is read and dropped."},
+     "The most that is kept of one answer's body; up to 64 times that is read."},
     {"HOLDFAST_BODY_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
      "The largest request body that ingest takes; a larger one is answered 413."},
     {"HOLDFAST_CLAIM_BATCH", KIND_INT, "256", "effects", 1, 4096,
