@@ -23,12 +23,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     DRAIN_WAIT_MS = 2000, /* how long parked calls may still wait for their outcome */
-    CLOSE_MS = 5000
+    CLOSE_MS = 5000,
+    FILES_OWN = 512 /* open files besides client connections */
 };
 
 static struct producer *producer;
@@ -79,6 +81,22 @@ static bool redis_check(struct error *err)
     struct replies *replies = replies_new(err);
     replies_free(replies);
     return replies != NULL;
+}
+
+/* Each client connection is a file; the usual soft limit is far below what we promise to hold open.
+ */
+static void files_allow(void)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)config_int("HOLDFAST_HTTP_CONNECTIONS") + FILES_OWN;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
+        log_event(LOG_WARN, "files_limited",
+                  "connections=%lld effect=fewer client connections than configured fit the limit "
+                  "of open files",
+                  (long long)config_int("HOLDFAST_HTTP_CONNECTIONS"));
 }
 
 static bool bus_start(int32_t partition, struct error *err)
@@ -156,6 +174,7 @@ int main(void)
     if (!service_boot("ingest", &err) || !vault_key_load(&err) || !database_check(&err) ||
         !redis_check(&err))
         return service_refuse(&err);
+    files_allow();
     int32_t partition = outcome_partition();
     if (!bus_start(partition, &err))
         return service_refuse(&err);
