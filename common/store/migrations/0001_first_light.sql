@@ -418,19 +418,22 @@ create trigger open_id before update of id, environment_id on open_effects
 
 -- A settlement closes its open row, in the same statement, or is refused.
 create function settlement_closes() returns trigger language plpgsql as $$
-declare v_added bigint; v_closed bigint;
+declare
+    v_settled uuid[];
+    v_rejected uuid[];
+    v_closed bigint;
+    v_more bigint;
 begin
-    with closed as (
-        delete from open_effects o using added a
-        where o.id = a.effect_id
-          and stage_may_move(o.stage,
-                  case a.outcome when 'not_dispatched' then 'rejected' else 'settled' end::effect_stage)
-        returning 1)
-    select count(*) into v_closed from closed;
-    select count(*) into v_added from added;
-    if v_added <> v_closed then
-        raise exception 'settled % effects but % were open for it', v_added, v_closed
-            using errcode = 'HF002';
+    select coalesce(array_agg(a.effect_id) filter (where a.outcome <> 'not_dispatched'), '{}'),
+           coalesce(array_agg(a.effect_id) filter (where a.outcome = 'not_dispatched'), '{}')
+    into v_settled, v_rejected from added a;
+    delete from open_effects o where o.id = any (v_settled) and stage_may_move(o.stage, 'settled');
+    get diagnostics v_closed = row_count;
+    delete from open_effects o where o.id = any (v_rejected) and stage_may_move(o.stage, 'rejected');
+    get diagnostics v_more = row_count;
+    if cardinality(v_settled) + cardinality(v_rejected) <> v_closed + v_more then
+        raise exception 'settled % effects but % were open for it',
+            cardinality(v_settled) + cardinality(v_rejected), v_closed + v_more using errcode = 'HF002';
     end if;
     return null;
 end $$;

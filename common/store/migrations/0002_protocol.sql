@@ -186,10 +186,10 @@ end $$;
 
 -- ---------------------------------------------------------------- claim
 
--- The limits that apply to an impact.
+-- The limits that apply to an impact. (`l.*`, since `l` would keep it from being inlined.)
 create function limits_of(p_environment int, p_dimension text, p_unit text, p_action text, p_resource text)
 returns setof limits language sql stable as $$
-    select l from limits l
+    select l.* from limits l
     where l.environment_id = p_environment and l.archived_at is null
       and l.dimension = p_dimension and l.unit = p_unit
       and (l.action_name is null or l.action_name = p_action)
@@ -203,6 +203,8 @@ $$;
 --   expired   settled not_dispatched
 --   held      halted: left ready
 --   damaged   an attempt exists though the effect was ready: left as it is, an operator must look
+-- Facts are looked up one by one (`lateral`, `limit 1`): a join on a range of ids would read all that lies
+-- between the oldest of the batch and the newest.
 create function claim_batch(p_ids uuid[], p_claim_id uuid, p_worker text, p_incarnation uuid,
                             p_lease_ms int, p_provider_ms int)
 returns table (effect_id uuid, verdict text, detail text, environment_id int, governed boolean,
@@ -258,7 +260,7 @@ begin
                     when x.missing is not null then 'secret ' || x.missing || ' does not exist'
                end as why
         from open_effects o
-        join effects e on e.id = o.id and e.id between v_min and v_max
+        cross join lateral (select * from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
         left join conflicts c on c.effect_id = e.retry_of
         left join api_keys k on k.id = e.requested_by
         left join lateral (
@@ -280,7 +282,7 @@ begin
     select array_agg(s.id) into v_limits from (
         select l.id from limits l
         where l.id in (select m.id from open_effects o
-                       join effects e on e.id = o.id and e.id between v_min and v_max
+                       cross join lateral (select * from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
                        cross join lateral limits_of(e.environment_id, e.impact_dimension, e.impact_unit,
                                                     e.action_name, e.resource) m
                        where o.id = any (v_ready) and o.environment_id <> all (v_halted)
@@ -300,7 +302,7 @@ begin
                array_agg(l.id order by l.id) as ids,
                array_agg(period_start(l.period, v_now) order by l.id) as periods
         from open_effects o
-        join effects e on e.id = o.id and e.id between v_min and v_max
+        cross join lateral (select * from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
         cross join lateral limits_of(e.environment_id, e.impact_dimension, e.impact_unit, e.action_name, e.resource) l
         where v_limits is not null and o.id = any (v_ready) and o.environment_id <> all (v_halted)
           and o.id <> all (v_no) and l.id = any (v_limits)
@@ -351,7 +353,7 @@ begin
                coalesce(t.limits::uuid[], '{}'), coalesce(t.periods::date[], '{}')
         from (select * from unnest(v_take, v_take_limits, v_take_periods) x(id, limits, periods)
               union all select p, null, null from unnest(v_plain) p) t
-        join effects e on e.id = t.id and e.id between v_min and v_max
+        cross join lateral (select * from effects f where f.id = t.id and f.id between v_min and v_max limit 1) e
         on conflict do nothing
         returning effect_id)
     select coalesce(array_agg(effect_id), '{}') into v_claimed from made;
@@ -385,8 +387,9 @@ begin
                e.adapter, e.destination, e.input, e.request, e.provider_key, e.fault_drill,
                coalesce(e.secrets, '{}'), coalesce(a.secret_versions, '{}')
         from unnest(v_ready) w(id)
-        join effects e on e.id = w.id and e.id between v_min and v_max
-        left join attempts a on a.effect_id = e.id and a.effect_id between v_min and v_max and a.seq = 1
+        cross join lateral (select * from effects f where f.id = w.id and f.id between v_min and v_max limit 1) e
+        left join lateral (select * from attempts b where b.effect_id = e.id
+                           and b.effect_id between v_min and v_max and b.seq = 1 limit 1) a on true
         left join unnest(v_no, v_no_reason, v_no_detail) n(id, reason, detail) on n.id = e.id
         order by e.id;
 end $$;
@@ -467,10 +470,12 @@ begin
                     p_reference, p_partial, p_by)
              i(id, kind, seq, outcome, reason, verification, status, response, view, truncated, object, error,
                evidence, sent_at, finished_at, consumed, reference, partial, by)
-        left join effects e on e.id = i.id and e.id between v_min and v_max
+        left join lateral (select * from effects f where f.id = i.id and f.id between v_min and v_max limit 1) e on true
         left join open_effects o on o.id = i.id
-        left join settlements s on s.effect_id = i.id and s.effect_id between v_min and v_max
-        left join attempts a on a.effect_id = i.id and a.effect_id between v_min and v_max and a.seq = 1
+        left join lateral (select * from settlements t
+                           where t.effect_id = i.id and t.effect_id between v_min and v_max limit 1) s on true
+        left join lateral (select * from attempts b where b.effect_id = i.id
+                           and b.effect_id between v_min and v_max and b.seq = 1 limit 1) a on true
     ), settling as (
         insert into settlements (effect_id, outcome, reason, verification, response_status, response,
             response_view, response_truncated, object_id, error, evidence, seq, sent_at, finished_at, consumed,
