@@ -198,6 +198,18 @@ def another_amount_is_a_conflict(scene):
 
 
 @story
+def a_conflict_outlives_a_record_that_agrees(scene):
+    tale = Tale(scene, write={"do": "wrong_amount", "amount": AMOUNT + 1})
+    tale.check_conflict("amount")
+    tale.change(amount=AMOUNT)
+    wait_over_a_second(tale)
+    asked = scene.reconcile(tale.id)
+    assert (asked.status, asked.data["stage"], asked.data["conflict"]) == (200, "reconciling", True)
+    assert "agrees" in texts(asked.data, "reconcile")[-1]
+    assert tale.usage() == (0, AMOUNT, AMOUNT)
+
+
+@story
 def another_currency_is_a_conflict(scene):
     Tale(scene, write={"do": "wrong_currency", "value": "eur"}).check_conflict("currency")
 
