@@ -10,6 +10,7 @@
 typedef int (*command_run)(int argc, char **argv);
 
 int command_config(int argc, char **argv);
+int command_journal(int argc, char **argv);
 int command_keys(int argc, char **argv);
 int command_migrate(int argc, char **argv);
 int command_topics(int argc, char **argv);

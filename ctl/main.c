@@ -12,6 +12,7 @@ static const struct command {
     const char *sentence;
 } commands[] = {
     {"config", command_config, "print every setting with its value, default and meaning"},
+    {"journal", command_journal, "show the send journal of a dispatcher"},
     {"keys", command_keys, "create, list and revoke API keys"},
     {"migrate", command_migrate, "bring the database to this program's schema"},
     {"topics", command_topics, "create the Kafka topics that are missing"},

@@ -137,6 +137,15 @@ static struct filled *row_fill(struct claimer *c, const PGresult *r, int row, st
     return filled;
 }
 
+/* Inside the gate, before it opens: from here on a successor knows that the request may have left.
+ */
+static bool journal_write(struct send_record *record, void *opaque)
+{
+    struct dispatch *x = opaque;
+    x->journal_entry = journal_put(x->journal, &record->effect, record->seq, clock_wall_us());
+    return x->journal_entry != JOURNAL_NONE;
+}
+
 static struct dispatch *row_dispatch(struct claimer *c, const PGresult *r, int row)
 {
     struct dispatch *x = calloc(1, sizeof *x);
@@ -151,6 +160,10 @@ static struct dispatch *row_dispatch(struct claimer *c, const PGresult *r, int r
     must(x->action_name != NULL && x->input != NULL);
     x->destination = c->destination;
     send_record_init(&x->send.record, &x->effect, x->seq, c->send_by_ms);
+    x->journal = c->d->journal;
+    x->journal_entry = JOURNAL_NONE;
+    x->send.record.before_open = journal_write;
+    x->send.record.before_open_opaque = x;
     x->send.timeout_ms = c->d->provider_timeout_ms;
     x->send.drop_response_after_send = row_bool(r, row, COL_FAULT_DRILL);
     x->send.owner = x;

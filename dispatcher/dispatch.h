@@ -8,6 +8,7 @@
 #include "common/bus/consumer.h"
 #include "common/bus/producer.h"
 #include "common/effect.h"
+#include "common/journal/journal.h"
 #include "dispatcher/destinations.h"
 #include "dispatcher/sender.h"
 
@@ -19,6 +20,7 @@ struct dispatcher {
     struct producer *producer;
     struct destinations *destinations;
     struct sender *sender;
+    struct journal *journal;
     struct action_cache *actions;
     struct queue *ended; /* struct dispatch, on their way to the settler */
     int64_t lease_ms, provider_timeout_ms;
@@ -36,8 +38,10 @@ struct dispatch {
     int action_version;
     char *input;                     /* canonical JSON */
     struct destination *destination; /* whose slot it holds */
-    struct filled *filled;           /* NULL: it could not be filled, and never left */
-    struct send send;                /* owner is this dispatch */
+    struct journal *journal;
+    size_t journal_entry;  /* JOURNAL_NONE: its gate has not opened */
+    struct filled *filled; /* NULL: it could not be filled, and never left */
+    struct send send;      /* owner is this dispatch */
 };
 
 void dispatch_free(struct dispatch *dispatch);
@@ -48,6 +52,7 @@ void outcome_publish(struct producer *producer, const struct ulid *effect, int e
 
 /* Threads; each ends by itself when its input is closed. */
 void *intake_thread(void *dispatcher);
+void *recover_thread(void *dispatcher);
 void *claim_thread(void *dispatcher);
 void *settler_thread(void *dispatcher);
 

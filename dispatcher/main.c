@@ -58,6 +58,10 @@ static bool dispatcher_start(struct dispatcher *d, struct error *err)
     d->destinations = destinations_new(&slots);
     d->actions = action_cache_new(ACTIONS_MAX);
     d->ended = queue_new("ended", slots.slots + 1);
+    d->journal = journal_open(config_text("HOLDFAST_JOURNAL_DIR"), service_name(),
+                              service_incarnation(), slots.slots * 2, err);
+    if (d->journal == NULL)
+        return false;
     bus_config_load(&bus, service_name());
     d->producer = producer_new(&bus, err);
     d->sender = d->producer != NULL ? sender_start(&sending, err) : NULL;
@@ -88,7 +92,7 @@ int main(void)
 {
     struct error err = {0};
     struct dispatcher *d = &the_dispatcher;
-    pthread_t intake, settler, claims[CLAIM_THREADS_MAX];
+    pthread_t intake, settler, recover, claims[CLAIM_THREADS_MAX];
     if (!service_boot("dispatcher", &err) || !vault_key_load(&err))
         return service_refuse(&err);
     if (!store_probe_start(&err))
@@ -101,11 +105,14 @@ int main(void)
     must(pthread_create(&settler, NULL, settler_thread, d) == 0);
     for (int i = 0; i < claim_count; i++)
         must(pthread_create(&claims[i], NULL, claim_thread, d) == 0);
+    must(pthread_create(&recover, NULL, recover_thread, d) == 0);
     must(pthread_create(&intake, NULL, intake_thread, d) == 0);
 
     int status = service_run(failed);
     bool clean = dispatcher_drain(d, intake, claims, claim_count, settler);
+    pthread_join(recover, NULL);
     store_probe_stop();
+    journal_close(d->journal, journal_used(d->journal) == 0);
     if (!clean) { /* librdkafka did not end: its threads still use what we would free */
         log_event(LOG_WARN, "kafka_left_behind", "reason=%s", "the brokers did not answer in time");
         _exit(status);

@@ -111,30 +111,26 @@ static enum outcome_what what_of(const struct settle_item *item)
                                             : WHAT_SETTLED;
 }
 
-/* Items were sorted by settle_batch_run; effects of a batch are distinct. */
-static const struct dispatch *batch_find(const struct settler *s, const struct ulid *effect)
+/* Effects of a batch are distinct, and both lists are in their order. */
+static int dispatch_compare(const void *a, const void *b)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (ulid_compare(&s->batch[i]->effect, effect) == 0)
-            return s->batch[i];
-    must(!"a settled item is in the batch");
-    return NULL;
+    return ulid_compare(&(*(struct dispatch *const *)a)->effect,
+                        &(*(struct dispatch *const *)b)->effect);
 }
 
-static void batch_tell(struct settler *s)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        const struct dispatch *x = batch_find(s, &s->items[i].effect);
-        outcome_publish(s->d->producer, &x->effect, x->environment, x->reply,
-                        what_of(&s->items[i]));
-    }
-}
-
+/* A settlement that is committed frees the journal's entry. One that nobody has decided keeps it,
+ * so that a successor does not take the write for one that never left. */
 static void batch_end(struct settler *s)
 {
     for (size_t i = 0; i < s->count; i++) {
-        destinations_release(s->d->destinations, s->batch[i]->destination, 1);
-        dispatch_free(s->batch[i]);
+        struct dispatch *x = s->batch[i];
+        must(ulid_compare(&x->effect, &s->items[i].effect) == 0);
+        outcome_publish(s->d->producer, &x->effect, x->environment, x->reply,
+                        what_of(&s->items[i]));
+        if (s->items[i].result != SETTLE_NOT_DECIDED)
+            journal_free_entry(s->d->journal, x->journal_entry);
+        destinations_release(s->d->destinations, x->destination, 1);
+        dispatch_free(x);
         s->batch[i] = NULL;
     }
     s->count = 0;
@@ -145,6 +141,7 @@ static void batch_end(struct settler *s)
 static void batch_settle(struct settler *s)
 {
     struct error err = {0};
+    qsort(s->batch, s->count, sizeof *s->batch, dispatch_compare);
     for (size_t i = 0; i < s->count; i++)
         item_take(s, s->batch[i], &s->items[i], &s->meanings[i]);
     int64_t give_up_ms = 0;
@@ -158,7 +155,6 @@ static void batch_settle(struct settler *s)
         }
         usleep(RETRY_MS * 1000);
     }
-    batch_tell(s);
     batch_end(s);
 }
 
