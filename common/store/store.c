@@ -13,7 +13,8 @@ enum {
     BACKOFF_FIRST_MS = 100,
     BACKOFF_MOST_MS = 2000,
     CONNECT_TIMEOUT_S = 5,
-    ANSWER_GRACE_MS = 5000
+    ANSWER_GRACE_MS = 5000,
+    HEAR_MOST = 16
 };
 
 struct store *store_new(const struct store_options *options)
@@ -104,9 +105,23 @@ static bool store_check_server(struct store *store, struct error *err)
     return ok && migrate_check(store->conn, err);
 }
 
+/* Hears what the server has said since it was last asked, its goodbye above all: a connection that
+ * ended while it was idle is replaced before anything is sent on it. */
+static void store_hear(struct store *store)
+{
+    struct pollfd p = {.fd = PQsocket(store->conn), .events = POLLIN};
+    for (int i = 0; i < HEAR_MOST && PQstatus(store->conn) == CONNECTION_OK; i++) {
+        if (poll(&p, 1, 0) <= 0)
+            return;
+        (void)PQconsumeInput(store->conn); /* at the end of the stream the status goes bad */
+    }
+}
+
 bool store_ready(struct store *store, struct error *err)
 {
     int64_t now_ms = clock_boot_ms();
+    if (store->conn != NULL)
+        store_hear(store);
     if (store->conn != NULL && PQstatus(store->conn) == CONNECTION_OK)
         return true;
     store_drop(store);

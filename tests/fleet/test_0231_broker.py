@@ -9,7 +9,7 @@ import pytest
 
 from broker import DEAD_LETTERS, EFFECTS, RECONCILE, Broker
 from harness import unique, wait_until
-from scene import Scene, effect_url
+from scene import ACTIONS, Scene, effect_url
 
 NOBODY = "eff_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -78,7 +78,7 @@ def test_an_ancient_message_writes_nothing(fleet, scene, write, broker):
     after = scene.sandbox.counts()["totals"]
     assert after["writes"] == before["writes"] + 1
     assert after["effectsWrittenAgain"] == before["effectsWrittenAgain"]
-    assert fleet.psql("select 1 from evidence where kind = 'late'") == []
+    assert fleet.psql("select 1 from evidence where kind = 'late' and prefixed('eff', effect_id) = any (%s)", effects) == []
 
 
 def test_a_message_many_times_over_makes_one_write(fleet, scene, write, broker):
@@ -251,3 +251,16 @@ def test_nothing_is_dead_lettered_because_postgres_is_away(fleet, scene, write, 
         wait_until(lambda: scene.operator.get(effect_url(effect_id)).status == 200, what="ingest")
     settled_once(scene, effects)
     assert len(broker.read(DEAD_LETTERS)) == before
+
+
+def test_nobody_who_was_idle_notices_that_postgres_was_restarted(fleet, scene, write):
+    """Connections that died meanwhile are replaced before they are used."""
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        warm = list(pool.map(lambda n: scene.agent.invoke(write, {"n": n}), range(16)))
+        fleet.restart("postgres")
+        for name in ("ingest-1", "dispatcher-1", "scheduler-1", "reconciler-1"):
+            wait_until(lambda: fleet.admin(name).get("/readyz").status == 200, 30, what=f"{name} ready")
+        calls = list(pool.map(lambda n: scene.agent.invoke(write, {"n": n}), range(16)))
+        reads = list(pool.map(lambda a: scene.agent.get(f"{ACTIONS}/invocations/{a.data['id']}"), warm))
+    assert {a.status for a in warm + calls + reads} == {200}, [a for a in calls + reads if a.status != 200]
+    assert {a.data["status"] for a in calls} == {"succeeded"}
