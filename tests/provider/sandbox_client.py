@@ -64,7 +64,13 @@ class SandboxClient:
         return self.control("GET", "/counts?" + urllib.parse.urlencode(name))
 
     def requests(self, since=0):
-        return self.control("GET", f"/requests?since={since}")["data"]
+        """Every request that is still on record, oldest first."""
+        found = []
+        while page := self.control("GET", f"/requests?since={since}"):
+            found += page["data"]
+            if not page["data"] or page["next"] == since:
+                return found
+            since = page["next"]
 
     def refund(self, key="key-1", intent="pi_1", amount=500, effect="eff_1", **more):
         body, headers = refund_parts(key, intent, amount, effect, **more)
