@@ -443,12 +443,16 @@ void *claim_thread(void *opaque)
     c->store = store_new(&options);
     c->vault = vault_new(c->store);
     size_t max = d->claim_batch < BATCH_MOST ? d->claim_batch : BATCH_MOST;
+    bool crowded = false; /* the last batch was more than one: others are worth a wait */
     while (!service_stopping()) {
         c->batch = c->taken;
-        c->count =
-            destinations_take(d->destinations, c->taken, max, TAKE_MS, LINGER_MS, &c->destination);
-        if (c->count > 0)
-            claim_run(c);
+        c->count = destinations_take(d->destinations, c->taken, max, TAKE_MS,
+                                     crowded ? LINGER_MS : 0, &c->destination);
+        if (c->count == 0)
+            continue;
+        crowded = c->count > 1;
+        claim_run(c);
+        destinations_claimed(d->destinations, c->destination);
     }
     vault_free(c->vault);
     store_free(c->store);

@@ -17,6 +17,7 @@ struct destination {
     char name[MESSAGE_DESTINATION_SIZE];
     struct waiting *ring; /* waiting_max long */
     size_t first, count, in_flight;
+    bool claiming; /* somebody has a batch of it in hand */
 };
 
 struct destinations {
@@ -65,7 +66,7 @@ static void destinations_forget_idle(struct destinations *d)
 {
     size_t kept = 0;
     for (size_t i = 0; i < d->count; i++) {
-        if (d->all[i]->count == 0 && d->all[i]->in_flight == 0)
+        if (d->all[i]->count == 0 && d->all[i]->in_flight == 0 && !d->all[i]->claiming)
             destination_free(d->all[i], d->config.waiting_max);
         else
             d->all[kept++] = d->all[i];
@@ -121,7 +122,7 @@ static struct destination *destinations_next(struct destinations *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         struct destination *one = d->all[(d->turn + i) % d->count];
-        if (one->count > 0 && destination_free_slots(d, one) > 0) {
+        if (!one->claiming && one->count > 0 && destination_free_slots(d, one) > 0) {
             d->turn = (d->turn + i + 1) % d->count;
             return one;
         }
@@ -181,16 +182,21 @@ size_t destinations_take(struct destinations *d, struct waiting *out, size_t max
         if (pthread_cond_timedwait(&d->changed, &d->lock, &until) != 0)
             break;
     if (one != NULL && !d->closed) {
-        one->in_flight++; /* keeps it from being forgotten while the lock is let go */
-        d->in_flight++;
+        one->claiming = true;
         batch_linger(d, one, max, linger_ms);
-        one->in_flight--;
-        d->in_flight--;
-        taken = d->closed ? 0 : batch_take(d, one, out, max);
+        taken = batch_take(d, one, out, max);
         *from = one;
     }
     pthread_mutex_unlock(&d->lock);
     return taken;
+}
+
+void destinations_claimed(struct destinations *d, struct destination *from)
+{
+    pthread_mutex_lock(&d->lock);
+    from->claiming = false;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
 }
 
 void destinations_release(struct destinations *d, struct destination *from, size_t count)

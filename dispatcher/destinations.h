@@ -35,9 +35,12 @@ bool destinations_put(struct destinations *d, const struct waiting *waiting);
 
 /* Takes up to max effects of one destination that has both a waiting effect and a free slot, and
  * reserves a slot for each; destinations take turns. Waits up to timeout_ms, and then up to
- * linger_ms for the batch to fill. 0: nothing. */
+ * linger_ms for the batch to fill. 0: nothing. Nobody else gets any of that destination until
+ * destinations_claimed, which follows every batch: what arrives meanwhile is the next one, so that
+ * batches grow with the load. */
 size_t destinations_take(struct destinations *d, struct waiting *out, size_t max, int timeout_ms,
                          int linger_ms, struct destination **from);
+void destinations_claimed(struct destinations *d, struct destination *from);
 /* Gives slots back: the sends have ended, or were not claimed. */
 void destinations_release(struct destinations *d, struct destination *from, size_t count);
 /* Whether it has a free slot at all: intake pauses otherwise once enough waits. */
