@@ -9,27 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The reference goes out after COMMIT. When it can't, the scheduler publishes it later. */
+/* The reference goes out after COMMIT. When it can't, the scheduler publishes it later. It has no
+ * key: any partition will do, and librdkafka then puts what is sent together into one of them. */
 static void effect_publish(const struct accept_call *a, int environment, struct producer *producer,
                            int32_t reply)
 {
     struct effect_message message = {
         .effect = a->effect, .environment = environment, .seq = 1, .reply = reply};
-    char key[ULID_TEXT_SIZE];
+    char id[ULID_PREFIXED_SIZE];
     struct buf payload;
     struct error err = {0};
     snprintf(message.destination, sizeof message.destination, "%s", a->destination);
     buf_init(&payload, MESSAGE_MAX);
     bool ok = effect_message_encode(&message, &payload) &&
-              producer_send(producer, BUS_EFFECTS, BUS_ANY_PARTITION, ulid_format(&a->effect, key),
-                            payload.data, payload.len, NULL, NULL, &err);
+              producer_send(producer, BUS_EFFECTS, BUS_ANY_PARTITION, NULL, payload.data,
+                            payload.len, NULL, NULL, &err);
     buf_free(&payload);
     if (ok)
         return;
     metric_add(metric_counter("holdfast_publish_failures_total", "",
                               "Accepted effects that the scheduler has to publish."),
                1);
-    log_event(LOG_DEBUG, "publish_failed", "effect=%s reason=%s", key, err.text);
+    log_event(LOG_DEBUG, "publish_failed", "effect=%s reason=%s",
+              ulid_format_prefixed("eff", &a->effect, id), err.text);
 }
 
 /* The call is parked before anything can happen to its effect that it would miss. */
