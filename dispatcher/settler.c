@@ -168,8 +168,11 @@ void *settler_thread(void *opaque)
     s->d = d;
     s->store = store_new(&options);
     size_t max = d->settle_batch < BATCH_MOST ? d->settle_batch : BATCH_MOST;
+    bool crowded = false; /* the last batch was more than one: others are worth a wait */
     for (;;) {
-        s->count = queue_take(d->ended, (void **)s->batch, max, TAKE_MS, d->settle_linger_ms);
+        s->count = queue_take(d->ended, (void **)s->batch, max, TAKE_MS,
+                              crowded ? d->settle_linger_ms : 0);
+        crowded = s->count > 1;
         if (s->count > 0)
             batch_settle(s);
         else if (queue_closed(d->ended))

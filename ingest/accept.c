@@ -258,12 +258,15 @@ static void *accept_thread(void *opaque)
 {
     struct accept_worker *w = opaque;
     int linger_ms = (int)config_int("HOLDFAST_ACCEPT_LINGER_MS");
+    bool crowded = false; /* the last batch was more than one: others are worth a wait */
     while (!queue_closed(waiting) || queue_length(waiting) > 0 || w->held_count > 0) {
         size_t taken = w->held_count;
         memcpy(w->taken, w->held, taken * sizeof *w->taken);
         if (taken < w->batch_max)
-            taken += queue_take(waiting, (void **)w->taken + taken, w->batch_max - taken,
-                                taken > 0 ? 0 : TAKE_WAIT_MS, taken > 0 ? 0 : linger_ms);
+            taken +=
+                queue_take(waiting, (void **)w->taken + taken, w->batch_max - taken,
+                           taken > 0 ? 0 : TAKE_WAIT_MS, taken == 0 && crowded ? linger_ms : 0);
+        crowded = taken > 1;
         w->held_count = 0;
         taken = taken_drop_old(w, taken);
         if (taken > 0)

@@ -46,7 +46,8 @@ static const struct setting settings[] = {
     {"HOLDFAST_ACCEPT_BATCH", KIND_INT, "256", "calls", 1, 4096,
      "The most calls that ingest accepts in one transaction."},
     {"HOLDFAST_ACCEPT_LINGER_MS", KIND_INT, "1", "ms", 0, 1000,
-     "How long ingest waits for an accept batch to fill once it holds a call."},
+     "How long ingest waits for an accept batch to fill once it holds a call; not while calls come "
+     "singly."},
     {"HOLDFAST_ACCEPT_QUEUE", KIND_INT, "10000", "calls", 1, 1000000,
      "The most calls that may wait to be accepted; past it ingest answers 503."},
     {"HOLDFAST_ADMIN_LISTEN", KIND_LISTEN, "127.0.0.1:9100", "host:port", 0, 0,
@@ -152,7 +153,7 @@ static const struct setting settings[] = {
     {"HOLDFAST_SETTLE_BATCH", KIND_INT, "256", "effects", 1, 4096,
      "The most effects that are settled in one transaction."},
     {"HOLDFAST_SETTLE_LINGER_MS", KIND_INT, "1", "ms", 0, 1000,
-     "How long a settle batch waits to fill once it holds an outcome."},
+     "How long a settle batch waits to fill once it holds an outcome; not while they come singly."},
     {"HOLDFAST_SWEEP_INTERVAL_MS", KIND_INT, "1000", "ms", 10, 3600000,
      "How often the scheduler makes unknowns of writes whose time to answer is over."},
     {"HOLDFAST_TICK_MS", KIND_INT, "200", "ms", 10, 60000,
