@@ -1,6 +1,7 @@
 """Accept, claim, settle, sweep and halt in the database: what each decides, and what it moves. Needs
 Postgres only; every caller works under the services' role."""
 
+import threading
 import uuid
 
 import pytest
@@ -82,18 +83,23 @@ def test_a_key_is_free_again_when_its_batch_was_rolled_back(database, db, env):
     assert verdicts(waiting.value()) == ["accepted"]
 
 
-def test_batches_with_the_same_keys_and_operations_do_not_deadlock(database, env):
-    """Each thread's batches name the same keys and operations in an order of its own."""
+@pytest.mark.parametrize("named", [False, True])
+def test_batches_with_the_same_keys_and_operations_do_not_deadlock(database, env, named):
+    """Each thread's batches name the same keys (and operations) in an order of its own."""
+    count, rounds, sessions = 400, 5, 6
+    together = threading.Barrier(sessions)
+
     def accept_all(caller, turn):
         made = 0
-        for n in range(15):
-            calls = [{"environment": env, "key": f"k-{n}-{(i + turn) % 6}", "operation": f"op-{n}-{(i * 5 + turn) % 6}"}
-                     for i in range(6)]
+        for n in range(rounds):
+            calls = [{"environment": env, "key": f"k-{n}-{(i + turn) % count}",
+                      "operation": f"op-{n}-{(i * 7 + turn) % count}" if named else None} for i in range(count)]
+            together.wait(20)
             made += verdicts(caller.accept(*calls)).count("accepted")
         return made
 
-    threads = [Background(accept_all, database.caller(), turn) for turn in range(6)]
-    assert sum(thread.value() for thread in threads) == 15 * 6
+    threads = [Background(accept_all, database.caller(), turn) for turn in range(sessions)]
+    assert sum(thread.value(60) for thread in threads) == rounds * count
 
 
 # ---------------------------------------------------------------- accept: operations
