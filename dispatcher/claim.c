@@ -437,8 +437,9 @@ void *claim_thread(void *opaque)
     struct dispatcher *d = opaque;
     struct claimer *c = calloc(1, sizeof *c);
     must(c != NULL);
-    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
-                                    .name = service_name()};
+    char name[STORE_NAME_SIZE];
+    snprintf(name, sizeof name, "%s claim", service_name());
+    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"), .name = name};
     c->d = d;
     c->store = store_new(&options);
     c->vault = vault_new(c->store);

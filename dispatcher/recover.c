@@ -13,6 +13,7 @@
 #include "common/settle.h"
 #include "dispatcher/dispatch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,8 +121,9 @@ static void recoveries_run(struct recovery *all, size_t count)
 
 void *recover_thread(void *opaque)
 {
-    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
-                                    .name = service_name()};
+    char name[STORE_NAME_SIZE];
+    snprintf(name, sizeof name, "%s recover", service_name());
+    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"), .name = name};
     struct store *store = store_new(&options);
     static struct journal_left left[LEFT_MOST];
     static struct recovery all[LEFT_MOST];

@@ -11,6 +11,7 @@
 #include "common/settle.h"
 #include "dispatcher/dispatch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -163,8 +164,9 @@ void *settler_thread(void *opaque)
     struct dispatcher *d = opaque;
     struct settler *s = calloc(1, sizeof *s);
     must(s != NULL);
-    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
-                                    .name = service_name()};
+    char name[STORE_NAME_SIZE];
+    snprintf(name, sizeof name, "%s settle", service_name());
+    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"), .name = name};
     s->d = d;
     s->store = store_new(&options);
     size_t max = d->settle_batch < BATCH_MOST ? d->settle_batch : BATCH_MOST;

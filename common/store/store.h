@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define STORE_PARAMS_MAX 40
+#define STORE_NAME_SIZE 96 /* of an application_name; Postgres shows its first 63 bytes */
 
 /* One connection; belongs to one thread at a time. Connects on first use and again after it broke,
  * with a back-off; every session sets statement, lock and idle-in-transaction time-outs, TCP user
