@@ -209,7 +209,10 @@ static bool input_check(struct invoke *in)
         return true;
     char place[sizeof err.place + 8];
     snprintf(place, sizeof place, "/input%s", err.place);
-    error_set_at(&at, err.code, place, "%s", err.text);
+    /* A value that is too much work to check is the caller's to change, like one that does not fit.
+     */
+    error_set_at(&at, err.code == ERROR_TOO_LARGE ? ERROR_INVALID : err.code, place, "%s",
+                 err.text);
     return refuse_value(in, &at);
 }
 

@@ -343,3 +343,16 @@ def test_killed_in_a_burst_the_same_keys_make_one_each(fleet, scene, action, ing
     killer.join()
     assert done.is_set()
     assert collections.Counter(stored(fleet, key) for key in keys) == {1: len(keys)}
+
+
+def test_a_pattern_that_takes_too_long_is_a_plain_refusal(scene):
+    """A value on which an expression backtracks without end is the caller's to change, and is told at once."""
+    slow = scene.action(urlTemplate=scene.fleet.env["SANDBOX_URL"] + "/generic/ingest",
+                        inputSchema={"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}})
+    key = unique("key")
+    began = time.monotonic()
+    answer = scene.agent.invoke(slow, {"a": "a" * 60 + "!"}, key)
+    assert time.monotonic() - began < 5
+    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
+    assert answer.error["details"]["place"].startswith("/input")
+    assert stored(scene.fleet, key) == 0
