@@ -1,5 +1,8 @@
 /* dev-broker: librdkafka's own mock cluster as a process, so that a first try of Holdfast needs no
  * Java. Everything it holds is memory and ends with it; it must never carry a ledger that counts.
+ *
+ * It serves idempotent producers, groups (range and cooperative-sticky) and their commits, but not
+ * the admin API, nor offsets by time; the first join of a group takes 3 s, a further one 5 to 10 s.
  */
 #include <arpa/inet.h>
 #include <errno.h>
