@@ -232,6 +232,18 @@ def test_a_replay_that_nobody_reported_is_swept_and_stays_unknown(db, env, clock
     assert db.settle(effect, "failed", kind="manual") == "settled"
 
 
+@pytest.mark.parametrize("kind", ["dispatch", "reconcile"])
+def test_what_is_not_final_does_not_end_the_flight_of_a_replay(db, env, kind):
+    """A late answer to the first attempt, or a read that began before the replay was claimed."""
+    effect = db.unknown(env)
+    replayed(db, effect)
+    assert db.settle(effect, "pending", kind=kind, seq=1 if kind == "dispatch" else None) == "pending"
+    assert db.one("select send_by > hf_now() and answer_by > hf_now() from open_effects where id = %s", effect)
+    assert db.settle(effect, "failed", kind="manual") == "in_flight"
+    assert db.settle(effect, "pending", seq=2) == "evidence"
+    assert db.settle(effect, "failed", kind="manual") == "settled"
+
+
 # ---------------------------------------------------------------- sweep, and time
 
 
@@ -247,6 +259,37 @@ def test_the_sweep_makes_unknown_what_nobody_reported(db, env, clock):
     assert db.one("select purpose from reads_due where effect_id = %s", late) == "unknown"
     assert kinds(db, late) == ["sweep"]
     assert late not in db.sweep()
+
+
+@pytest.mark.parametrize("first", ["sweep", "dispatch"])
+def test_what_a_read_found_in_conflict_before_the_sweep_becomes_unknown_once(db, env, clock, first):
+    """Past answer_by a read may be asked for before the sweep has come, and find what contradicts the request."""
+    limit = db.limit(env, 1000)
+    effect = db.claimed(env, lease_ms=1000, provider_ms=1000, amount=300)
+    clock("5 seconds")
+    assert db.one("select reconcile_ask(%s, %s, 5000)", effect, env) == "lead"
+    db.run("select conflict_mark(%s, 'two records', 'reconciler-1')", effect)
+    if first == "sweep":
+        assert db.sweep()[effect] == "unknown"
+    else:  # a late answer settles nothing that is in conflict
+        assert db.settle(effect, "succeeded") == "unknown"
+    state = db.state(effect)
+    assert (state["stage"], state["outcome"], state["conflict"]) == ("reconciling", "unknown", True)
+    assert db.figures(limit) == (0, 300, 300)
+    assert effect not in db.sweep(), "one line of evidence, not one a tick"
+    assert kinds(db, effect) == ["conflict", first]
+    assert db.one("select due_at = 'infinity' from reads_due where effect_id = %s", effect)
+    assert db.settle(effect, "failed", kind="manual") == "settled"
+    assert db.figures(limit) == (0, 0, 0)
+
+
+def test_what_was_read_as_unknown_is_confirmed_in_as_many_looks_as_others(db, env):
+    effect = db.unknown(env)
+    for _ in range(2):
+        db.run("select read_ended(%s::uuid[], '{not_found}', '{nothing}', '{200}', '{1000}', '{r}')", [effect])
+    db.settle(effect, "succeeded")
+    assert db.one("select purpose, reads from reads_due where effect_id = %s", effect) == {
+        "purpose": "confirm", "reads": 0}
 
 
 @pytest.mark.parametrize("outcome, figures", [("succeeded", (300, 0, 0)), ("failed", (0, 0, 0)), ("unknown", (0, 300, 300))])

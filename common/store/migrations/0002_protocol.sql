@@ -420,7 +420,7 @@ end $$;
 -- reconcile (a read of the provider), manual (a person), reject (expired, cancelled), sweep.
 -- What happens to each is decided under the locks, from the rows alone:
 --   settled      the settlement is in, the open row gone, the limits moved
---   unknown      now reconciling; held; a read is due
+--   unknown      now reconciling; held; a read is due (only on demand where it is in conflict already)
 --   pending      now reconciling, not final at the provider; held; a read is due
 --   evidence     appended as evidence; nothing moved
 --   late         the effect was settled before: appended as evidence
@@ -451,6 +451,7 @@ begin
     with decided as materialized (
         select i.*, o.environment_id as env, o.stage as was_stage, o.outcome as was, o.last_seq, e.has_read_back,
                s.outcome as settled_outcome, a.hold_amount, a.hold_limits, a.hold_periods,
+               o.conflict as in_conflict, i.kind in ('dispatch', 'sweep') and i.seq = o.last_seq as ends_flight,
                case
                when e.id is null then 'missing'
                when o.id is null and i.kind in ('manual', 'reject') then 'wrong_stage'
@@ -459,7 +460,7 @@ begin
                when i.kind = 'manual' and o.answer_by > v_now then 'in_flight'
                when (i.outcome = 'not_dispatched') <> (o.stage in ('ready', 'awaiting_approval')) then 'wrong_stage'
                when i.kind = 'sweep' and not (o.answer_by <= v_now) then 'wrong_stage'
-               when o.conflict and i.kind <> 'manual' then 'evidence'
+               when o.conflict and i.kind <> 'manual' then case o.stage when 'dispatching' then 'unknown' else 'evidence' end
                when i.outcome = 'failed' and i.reason in ('never_left', 'provider_4xx') and o.last_seq > 1 then 'evidence'
                when i.outcome in ('succeeded', 'failed', 'not_dispatched') then 'settled'
                when i.outcome = 'unknown' and o.stage = 'dispatching' then 'unknown'
@@ -488,13 +489,14 @@ begin
     ), moving as (
         update open_effects o set
             stage = 'reconciling', outcome = d.result::effect_outcome,
-            answer_by = null, send_by = null
+            answer_by = case when d.ends_flight or d.was_stage = 'dispatching' then null else o.answer_by end,
+            send_by = case when d.ends_flight or d.was_stage = 'dispatching' then null else o.send_by end
         from decided d where o.id = d.id and d.result in ('unknown', 'pending')
         returning 1
     ), ending as ( -- the end of a replay, or a second word on the dispatch: nothing is in flight any more
         update open_effects o set answer_by = null, send_by = null
-        from decided d where o.id = d.id and d.result = 'evidence' and d.kind in ('dispatch', 'sweep')
-            and o.stage = 'reconciling' and d.seq = o.last_seq and o.answer_by is not null
+        from decided d where o.id = d.id and d.result = 'evidence' and d.ends_flight
+            and o.stage = 'reconciling' and o.answer_by is not null
         returning 1
     ), telling as (
         insert into evidence (effect_id, at, kind, seq, text, by, response_status, response, sent_at, finished_at)
@@ -542,12 +544,12 @@ begin
                  else v_now + interval '24 hours' end
         from decided d
         where d.has_read_back
-          and (d.result in ('unknown', 'pending')
+          and (d.result in ('unknown', 'pending') and not d.in_conflict
                or (d.result = 'settled' and d.reason = 'provider_2xx')
                or (d.result = 'settled' and d.reason = 'manual' and d.outcome = 'failed'))
         order by d.id
         on conflict (effect_id) do update set purpose = excluded.purpose, due_at = excluded.due_at,
-            give_up_at = excluded.give_up_at, step = 0, tries = 0
+            give_up_at = excluded.give_up_at, step = 0, tries = 0, reads = 0
         returning 1
     ), read_no_more as ( -- nor once the provider's record agrees with a failure, or contradicts what is settled
         delete from reads_due r using decided d
