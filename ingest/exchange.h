@@ -24,6 +24,7 @@ struct http_exchange {
     int query_count;
     size_t body_seen;     /* bytes that came, kept or not */
     size_t body_reserved; /* of the budget that all requests share */
+    int wake_fd;          /* of the thread that serves the connection */
     bool answered;        /* call_finish was called; the server thread sees it after the resume */
 };
 

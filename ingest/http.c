@@ -1,4 +1,8 @@
-/* The API port, and the life of a call: read here, handed to the routes, answered here. */
+/* The API port, and the life of a call: read here, handed to the routes, answered here.
+ *
+ * libmicrohttpd is driven by threads of our own, since its own ones can fall asleep over work: when
+ * exactly 128 connections (its MAX_EVENTS) have something to read at once, MHD_epoll looks for more
+ * and waits there, up to the idle time-out, then closes all of them unread. MHD_run never waits. */
 #include "ingest/http.h"
 
 #include "common/base/clock.h"
@@ -10,21 +14,35 @@
 #include "ingest/exchange.h"
 #include "ingest/routes.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BACKLOG 1024
+#define THREADS_MAX 64
+#define POLL_MAX_MS 60000
 #define CONNECTION_MEMORY ((size_t)32 << 10) /* headers of one request */
 
+/* One thread and the connections that it accepted. */
+struct http_thread {
+    pthread_t thread;
+    struct MHD_Daemon *daemon; /* NULL: not started */
+    int daemon_fd;             /* readable when the daemon has work; the daemon's */
+    int wake_fd;               /* an eventfd: written to after a resume, and for a stop */
+};
+
 struct http {
-    struct MHD_Daemon *daemon;
+    struct http_thread threads[THREADS_MAX];
     int port;
     struct exchange_limits limits;
     atomic_bool draining;
+    atomic_bool stopping;
     atomic_int open;           /* exchanges that are not over */
     struct metric *answers[6]; /* by the status' first digit */
     struct metric *seconds;
@@ -74,11 +92,13 @@ static enum MHD_Result request_take(void *opaque, struct MHD_Connection *connect
                                     const char *url, const char *method, const char *version,
                                     const char *upload, size_t *upload_len, void **state)
 {
-    struct http *http = opaque;
+    const struct http_thread *t = opaque;
+    struct http *http = &http_port_state;
     struct http_exchange *x = *state;
     (void)version;
     if (x == NULL) {
         x = exchange_new(connection, url, method, &http->limits);
+        x->wake_fd = t->wake_fd;
         atomic_fetch_add(&http->open, 1);
         *state = x;
         if (!exchange_too_long(x, &http->limits))
@@ -99,8 +119,9 @@ static enum MHD_Result request_take(void *opaque, struct MHD_Connection *connect
 static void request_ended(void *opaque, struct MHD_Connection *connection, void **state,
                           enum MHD_RequestTerminationCode code)
 {
-    struct http *http = opaque;
+    struct http *http = &http_port_state;
     struct http_exchange *x = *state;
+    (void)opaque;
     (void)connection;
     (void)code;
     if (x == NULL)
@@ -122,11 +143,58 @@ static void daemon_log(void *opaque, const char *fmt, va_list args)
 
 /* ---- any thread ---- */
 
+static void thread_wake(int wake_fd)
+{
+    uint64_t one = 1;
+    must(write(wake_fd, &one, sizeof one) == sizeof one); /* a counter that can't get full */
+}
+
 void call_finish(struct call *call)
 {
     struct http_exchange *x = call->exchange;
+    int wake_fd = x->wake_fd;
     x->answered = true;
     MHD_resume_connection(x->connection); /* x may be gone from here on */
+    thread_wake(wake_fd);
+}
+
+/* ---- the threads ---- */
+
+/* Until when the daemon has nothing to do by itself, for poll(). */
+static int daemon_idle_ms(struct MHD_Daemon *daemon)
+{
+    unsigned long long ms;
+    if (MHD_get_timeout(daemon, &ms) != MHD_YES)
+        return -1;
+    return ms < POLL_MAX_MS ? (int)ms : POLL_MAX_MS;
+}
+
+static void listening_end(struct http_thread *t)
+{
+    int fd = MHD_quiesce_daemon(t->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+}
+
+static void *http_thread_run(void *opaque)
+{
+    struct http_thread *t = opaque;
+    struct http *http = &http_port_state;
+    struct pollfd fds[] = {{.fd = t->daemon_fd, .events = POLLIN},
+                           {.fd = t->wake_fd, .events = POLLIN}};
+    bool listening = true;
+    while (!atomic_load(&http->stopping)) {
+        uint64_t wakes;
+        if (poll(fds, 2, daemon_idle_ms(t->daemon)) > 0 && fds[1].revents != 0)
+            must(read(t->wake_fd, &wakes, sizeof wakes) == sizeof wakes);
+        if (listening && atomic_load(&http->draining)) {
+            listening_end(t);
+            listening = false;
+        }
+        MHD_run(t->daemon);
+    }
+    MHD_stop_daemon(t->daemon);
+    return NULL;
 }
 
 /* ---- start and stop ---- */
@@ -143,30 +211,48 @@ static void metrics_make(struct http *http)
         metric_histogram("holdfast_http_seconds", "", "From a request's head to its answer.");
 }
 
+/* Takes the listening socket; it is closed when this fails. */
+static bool thread_start(struct http *http, struct http_thread *t, int fd, unsigned connections)
+{
+    t->wake_fd = eventfd(0, EFD_CLOEXEC);
+    must(t->wake_fd >= 0);
+    t->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, request_take,
+        t, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_NOTIFY_COMPLETED, request_ended, NULL, MHD_OPTION_UNESCAPE_CALLBACK,
+        unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(http->limits.read_max_ms / 1000), MHD_OPTION_END);
+    if (t->daemon == NULL) {
+        close(t->wake_fd);
+        return false;
+    }
+    t->daemon_fd = MHD_get_daemon_info(t->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    must(pthread_create(&t->thread, NULL, http_thread_run, t) == 0);
+    pthread_setname_np(t->thread, "http");
+    return true;
+}
+
 struct http *http_start(struct error *err)
 {
     struct http *http = &http_port_state;
-    unsigned threads = (unsigned)config_int("HOLDFAST_HTTP_THREADS");
+    unsigned count = (unsigned)config_int("HOLDFAST_HTTP_THREADS");
+    unsigned connections = (unsigned)config_int("HOLDFAST_HTTP_CONNECTIONS");
     int fd = listen_open("the API address", config_text("HOLDFAST_HTTP_LISTEN"), BACKLOG, err);
     if (fd < 0)
         return NULL;
+    must(count >= 1 && count <= THREADS_MAX);
     metrics_make(http);
     http->port = listen_port(fd);
     http->limits.body_max = (size_t)config_int("HOLDFAST_BODY_MAX_BYTES");
     http->limits.read_max_ms = config_int("HOLDFAST_HTTP_IDLE_S") * 1000;
-    /* A pool of one is no pool: libmicrohttpd wants none then. */
-    struct MHD_OptionItem pool[] = {{MHD_OPTION_THREAD_POOL_SIZE, (intptr_t)threads, NULL},
-                                    {MHD_OPTION_END, 0, NULL}};
-    http->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-        0, NULL, NULL, request_take, http, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, request_ended, http,
-        MHD_OPTION_UNESCAPE_CALLBACK, unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)config_int("HOLDFAST_HTTP_CONNECTIONS"), MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)config_int("HOLDFAST_HTTP_IDLE_S"), MHD_OPTION_ARRAY,
-        threads > 1 ? pool : pool + 1, MHD_OPTION_END);
-    if (http->daemon != NULL)
+    /* Each daemon closes the socket that it was given. */
+    bool ok = true;
+    for (unsigned i = 0; i < count && ok; i++) {
+        int own = i + 1 < count ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
+        ok = own >= 0 && thread_start(http, &http->threads[i], own, connections / count + 1);
+    }
+    if (ok)
         return http;
     error_set(err, ERROR_INTERNAL, "the threads of the API port do not start");
     return NULL;
@@ -177,12 +263,17 @@ int http_port(const struct http *http)
     return http->port;
 }
 
+static void threads_wake(struct http *http)
+{
+    for (int i = 0; i < THREADS_MAX; i++)
+        if (http->threads[i].daemon != NULL)
+            thread_wake(http->threads[i].wake_fd);
+}
+
 void http_drain(struct http *http)
 {
     atomic_store(&http->draining, true);
-    int fd = MHD_quiesce_daemon(http->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    threads_wake(http);
 }
 
 bool http_wait_idle(struct http *http, int timeout_ms)
@@ -198,6 +289,14 @@ bool http_wait_idle(struct http *http, int timeout_ms)
 
 void http_stop(struct http *http)
 {
-    MHD_stop_daemon(http->daemon);
-    http->daemon = NULL;
+    atomic_store(&http->stopping, true);
+    threads_wake(http);
+    for (int i = 0; i < THREADS_MAX; i++) {
+        struct http_thread *t = &http->threads[i];
+        if (t->daemon == NULL)
+            continue;
+        pthread_join(t->thread, NULL);
+        t->daemon = NULL;
+        close(t->wake_fd);
+    }
 }

@@ -1,4 +1,4 @@
-/* The API port: libmicrohttpd reads requests on its own threads; a request that is whole is
+/* The API port: libmicrohttpd reads requests on threads of http.c; a request that is whole is
  * suspended, handed to the routes, and resumed when call_finish has its answer. */
 #ifndef HOLDFAST_HTTP_H
 #define HOLDFAST_HTTP_H
