@@ -83,10 +83,11 @@ class Meter:
                                    own.children_system - self.own_before.children_system)}
         for name, (user, system) in ticks.items():
             was_user, was_system = self.before.get(name, (0, 0))
-            used[name] = ((user - was_user) / TICKS_PER_S, (system - was_system) / TICKS_PER_S)
+            used[name] = (max(user - was_user, 0) / TICKS_PER_S, max(system - was_system, 0) / TICKS_PER_S)
         ours_s = sum(map(sum, used.values())) + own.user + own.system - self.own_before.user - self.own_before.system
         others_s = max(busy / TICKS_PER_S - ours_s, 0)
-        return {"ms": {name: [round(part * 1000) for part in parts] for name, parts in used.items() if sum(parts) > 0.02},
+        shown = {name: [round(part * 1000) for part in parts] for name, parts in used.items() if sum(parts) > 0.02}
+        return {"ms": shown, "all_ms": round(sum(map(sum, used.values())) * 1000),
                 "others_percent": 100 * others_s * TICKS_PER_S / whole}
 
 

@@ -24,7 +24,8 @@ enum {
     ANSWER_SIZE = 65536,
     EVENTS_MAX = 256,
     SAMPLES_MAX = 1 << 23,
-    BROKEN_MAX = 1000,   /* past it the run makes no sense any more */
+    BROKEN_MAX = 1000, /* past it the run makes no sense any more */
+    BROKEN_TOLD = 5,
     DRAIN_MAX_MS = 60000 /* longer than ingest lets a call wait */
 };
 
@@ -127,9 +128,12 @@ static void conn_close(struct conn *c)
 }
 
 /* What became of its call is not known here; the comparison at the end of the run finds out. */
-static void conn_break(struct conn *c)
+static void conn_break(struct conn *c, const char *how)
 {
-    if (c->busy && ++load.broken > BROKEN_MAX)
+    if (c->busy && load.broken++ < BROKEN_TOLD)
+        fprintf(stderr, "bench-load: %s, %.3f s after its call, %zu bytes of an answer there\n",
+                how, (double)(clock_boot_us() - c->began_us) / 1e6, c->in_len);
+    if (load.broken > BROKEN_MAX)
         die("too many connections broke");
     conn_close(c);
 }
@@ -201,10 +205,14 @@ static void conn_read(struct conn *c)
         ssize_t n = recv(c->fd, c->in + c->in_len, ANSWER_SIZE - 1 - c->in_len, 0);
         if (n < 0 && errno == EAGAIN)
             return;
-        c->in_len += n > 0 ? (size_t)n : 0;
+        if (n <= 0) {
+            conn_break(c, n == 0 ? "a connection was closed" : strerror(errno));
+            return;
+        }
+        c->in_len += (size_t)n;
         int fd = c->fd;
-        if (n <= 0 || !c->busy || !answer_take(c)) {
-            conn_break(c);
+        if (!c->busy || !answer_take(c)) {
+            conn_break(c, "an answer can't be read");
             return;
         }
         if (c->fd != fd)
