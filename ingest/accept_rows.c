@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parameters in the order of accept_batch in common/store/migrations/0002_protocol.sql. */
+/* The parameters in the order of accept_batch in common/store/functions/10_accept.sql. */
 enum column {
     C_ID,
     C_ENVIRONMENT,

@@ -98,20 +98,49 @@ def test_a_migration_that_this_program_does_not_know_is_refused(empty_database, 
 
 def test_a_migration_with_another_content_is_refused(empty_database):
     assert empty_database.migrate().returncode == 0
-    empty_database.caller("owner").run("update schema_migrations set digest = 'x' where version = 2")
+    empty_database.caller("owner").run("update schema_migrations set digest = 'x' where version = 1")
     refusal = empty_database.migrate()
     assert refusal.returncode == 1
-    assert "migration 2" in refusal.stderr and "another content" in refusal.stderr
+    assert "migration 1" in refusal.stderr and "another content" in refusal.stderr
 
 
 def test_a_migration_that_fails_leaves_nothing_of_itself(empty_database):
     owner = empty_database.caller("owner")
-    owner.run("create view effect_states as select 1 as in_the_way")
+    owner.run("create table evidence (in_the_way int)")
     failed = empty_database.migrate()
     assert failed.returncode == 1
-    assert "effect_states" in failed.stderr
-    assert not owner.run("select 1 from pg_proc where proname = 'invocation_json'")
-    owner.run("drop view effect_states")
+    assert "evidence" in failed.stderr
+    assert not owner.run("select 1 from pg_type where typname = 'effect_stage'")
+    owner.run("drop table evidence")
+    assert empty_database.migrate().returncode == 0
+
+
+def functions_of(owner):
+    return {r["name"] for r in owner.run("select oid::regprocedure::text as name from pg_proc"
+                                         " where pronamespace = 'public'::regnamespace")}
+
+
+def test_functions_that_differ_are_made_anew_and_what_is_gone_goes(empty_database):
+    assert empty_database.migrate().returncode == 0
+    owner = empty_database.caller("owner")
+    made = functions_of(owner)
+    owner.run("create function retired(a int) returns int language sql as 'select 1'")
+    owner.run("create function others() returns int language sql as 'select 1'")
+    owner.run("update schema_functions set digest = 'of an earlier program',"
+              " kinds = kinds || 'function'::text, identities = identities || 'retired(integer)'::text")
+    checked = empty_database.migrate("--check")
+    assert checked.returncode == 1 and "functions of another program" in checked.stderr
+    again = empty_database.migrate()
+    assert again.returncode == 0 and "made the functions" in again.stdout, again
+    assert functions_of(owner) == made | {"others()"}
+    assert empty_database.migrate("--check").returncode == 0
+
+
+def test_a_database_that_ran_a_retired_migration_goes_on(empty_database):
+    """0002 once held functions; what was recorded for it then is another content than today's."""
+    assert empty_database.migrate().returncode == 0
+    owner = empty_database.caller("owner")
+    owner.run("update schema_migrations set digest = 'of what it held' where version in (2, 3)")
     assert empty_database.migrate().returncode == 0
 
 

@@ -1,6 +1,6 @@
 /* One effect from accept to settlement, with everyone who may touch it: two dispatchers, the scheduler, a
  * reconciler, a person, an operator, the provider, and time. The names are the code's; settle() and
- * claim() follow settle_batch and claim_batch in common/store/migrations/0002_protocol.sql line by line.
+ * claim() follow settle_batch and claim_batch in common/store/functions line by line.
  *
  * Messages carry nothing, so none are modelled: a dispatcher may be asked to claim at any time and any
  * number of times. A pause is a process that is not scheduled. A crash is a branch at every step. Each
