@@ -65,12 +65,45 @@ static void item_take_success(struct settler *s, const struct dispatch *x, struc
     }
 }
 
-/* The outcome table: what a send's end becomes. */
-static void item_take(struct settler *s, const struct dispatch *x, struct settle_item *item,
-                      struct answer_meaning *meaning)
+/* The adapter read the answer as it came, so that masking never changes what it means; everything
+ * that is stored of it goes through here. */
+static void item_mask(struct dispatch *x, struct settle_item *item, struct answer_meaning *meaning)
+{
+    static const char note[] = " The answer repeated a credential, which was masked.";
+    if (x->filled == NULL || x->filled->mask == NULL)
+        return;
+    const struct mask *mask = x->filled->mask;
+    struct answer *answer = &x->send.answer;
+    bool cut = answer->body_truncated || !answer->body_complete;
+    size_t places = mask_buf(mask, &answer->body, cut);
+    places += mask_text(mask, meaning->object_id, sizeof meaning->object_id);
+    places += mask_text(mask, meaning->text, sizeof meaning->text);
+    places += mask_text(mask, x->send.evidence, sizeof x->send.evidence);
+    if (places == 0)
+        return;
+    bool read = item->evidence == meaning->text;
+    char *text = read ? meaning->text : x->send.evidence;
+    size_t size = read ? sizeof meaning->text : sizeof x->send.evidence, len = strlen(text);
+    snprintf(text + len, size - len, "%s", note);
+}
+
+static void item_take_response(const struct dispatch *x, struct settle_item *item)
 {
     const struct answer *answer = &x->send.answer;
     bool dropped = x->send.drop_response_after_send && x->send.result == SEND_UNKNOWN;
+    if (dropped || !answer->head_complete || answer->malformed)
+        return;
+    item->response_status = answer->status;
+    item->response = answer->body.data;
+    item->response_len = answer->body.len;
+    item->response_truncated = answer->body_truncated;
+}
+
+/* The outcome table: what a send's end becomes. */
+static void item_take(struct settler *s, struct dispatch *x, struct settle_item *item,
+                      struct answer_meaning *meaning)
+{
+    *meaning = (struct answer_meaning){0};
     *item = (struct settle_item){.effect = x->effect,
                                  .kind = SETTLE_DISPATCH,
                                  .seq = x->seq,
@@ -79,12 +112,6 @@ static void item_take(struct settler *s, const struct dispatch *x, struct settle
                                  .finished_at_us = x->send.finished_at_us,
                                  .consumed = -1,
                                  .by = service_name()};
-    if (!dropped && answer->head_complete && !answer->malformed) {
-        item->response_status = answer->status;
-        item->response = answer->body.data;
-        item->response_len = answer->body.len;
-        item->response_truncated = answer->body_truncated;
-    }
     switch (x->send.result) {
     case SEND_SUCCESS:
         item_take_success(s, x, item, meaning);
@@ -103,6 +130,8 @@ static void item_take(struct settler *s, const struct dispatch *x, struct settle
         item->outcome = OUTCOME_UNKNOWN;
         break;
     }
+    item_mask(x, item, meaning);
+    item_take_response(x, item);
 }
 
 static enum outcome_what what_of(const struct settle_item *item)

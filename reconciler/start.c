@@ -103,6 +103,14 @@ static void job_end_unusable(struct read_job *job, const char *why)
     job_end(job);
 }
 
+/* The adapter judged the answer as it came; what it keeps of it must hold no credential. */
+static void read_mask(struct read_job *job)
+{
+    const struct mask *mask = job->filled->mask;
+    mask_text(mask, job->read.text, sizeof job->read.text);
+    mask_text(mask, job->read.object_id, sizeof job->read.object_id);
+}
+
 /* On a fetcher thread: lets the adapter read the answer. Another page goes through the starter
  * again, which alone may open secrets. */
 static void fetch_done(struct fetch *fetch)
@@ -112,6 +120,7 @@ static void fetch_done(struct fetch *fetch)
     job->read.requests++;
     job->action->adapter->read_back_answer(&job->facts, fetch->complete ? &fetch->answer : NULL,
                                            fetch->complete ? NULL : fetch->cause, &job->read);
+    read_mask(job);
     if (job->read.what == READ_NEXT)
         must(queue_try_put(job->reconciler->going, job));
     else

@@ -78,6 +78,16 @@ static bool put_value(struct buf *out, enum place place, enum body_format format
     return error_set_at(err, ERROR_INVALID, what, "%s is not valid UTF-8", what);
 }
 
+/* A secret that could not be found in the answer is not sent. */
+static bool secret_mask(struct filled *filled, const char *name, const struct secret_value *secret,
+                        struct error *err)
+{
+    if (!filled->mask)
+        filled->mask = mask_new();
+    return (filled->mask && mask_add(filled->mask, name, secret->value, secret->len)) ||
+           error_set(err, ERROR_MEMORY, "out of memory for a request");
+}
+
 static bool put_secret(struct source *source, enum place place, const char *name, struct buf *out,
                        struct error *err)
 {
@@ -93,6 +103,7 @@ static bool put_secret(struct source *source, enum place place, const char *name
         return error_set_at(err, ERROR_DENIED, name, "secret %s is not allowed in a %s", name,
                             place_word(place));
     return secret_note(source->filled, name, secret.version, err) &&
+           secret_mask(source->filled, name, &secret, err) &&
            put_value(out, place, source->request->format, name, secret.value, secret.len, err);
 }
 
@@ -209,5 +220,6 @@ void filled_free(struct filled *filled)
     for (size_t i = 0; i < filled->header_count; i++)
         buf_wipe(&filled->headers[i]);
     buf_wipe(&filled->body);
+    mask_free(filled->mask);
     free(filled);
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/error.h"
+#include "common/http/mask.h"
 #include "common/http/request.h"
 
 #include <stdbool.h>
@@ -46,6 +47,7 @@ struct filled {
     struct buf body;
     struct secret_used secrets[SECRETS_PER_REQUEST_MAX]; /* each once, in order of first use */
     size_t secret_count;
+    struct mask *mask; /* what must not stand in the answer; NULL: no secret was filled in */
 };
 
 /* `effect_id` ("eff_...") and `provider_key` may be NULL where the request has no such slot. Checks
