@@ -357,21 +357,19 @@ static bool step_match(const struct needle *needle, size_t at, const char *text,
     const char *wanted = needle->text + at;
     size_t left = needle->len - at, run = slashes_at(wanted, left);
     unsigned char bytes[4];
-    size_t n = text[0] == '\\' ? escape_read(text, len, bytes, text_step) : 0;
-    if (run > 0 && text[0] == '\\' && !(n == 1 && bytes[0] == '\\') &&
-        slashes_at(text, len) >= run) {
+    size_t n = escape_read(text, len, bytes, text_step);
+    *needle_step = n;
+    if (n == 1 && same_character(needle, wanted[0], (char)bytes[0]))
+        return true;
+    if (n > 1 && n <= left && memcmp(bytes, wanted, n) == 0)
+        return true;
+    if (run > 0 && slashes_at(text, len) >= run) {
         *needle_step = run; /* backslashes, each perhaps written twice or four times */
         *text_step = slashes_at(text, len);
         return true;
     }
     *needle_step = *text_step = 1;
-    if (same_character(needle, wanted[0], text[0]) || (wanted[0] == ' ' && text[0] == '+'))
-        return true;
-    n = escape_read(text, len, bytes, text_step);
-    *needle_step = n;
-    if (n == 1)
-        return same_character(needle, wanted[0], (char)bytes[0]);
-    return n > 1 && n <= left && memcmp(bytes, wanted, n) == 0;
+    return same_character(needle, wanted[0], text[0]) || (wanted[0] == ' ' && text[0] == '+');
 }
 
 /* How much of the text spells the needle; 0: it does not stand here. *partly: the text ended while
