@@ -187,12 +187,35 @@ static bool definition_governed(const json_t *definition)
     return adapter_of(definition) != NULL && adapter_of(definition)->governed(definition);
 }
 
+bool action_definition_guarded(const json_t *definition)
+{
+    return definition_governed(definition) ||
+           json_is_true(json_object_get(definition, "requiresApproval"));
+}
+
+/* What makes another request of the same call, or lets another call through. */
+static const char *const forming[] = {"name",    "adapter",      "urlTemplate", "method",
+                                      "headers", "bodyTemplate", "inputSchema", "effectKey"};
+
+static bool member_differs(const json_t *before, const json_t *after, const char *name)
+{
+    const json_t *had = json_object_get(before, name), *has = json_object_get(after, name);
+    return (had == NULL) != (has == NULL) || (had != NULL && !json_equal(had, has));
+}
+
 bool action_definition_needs_govern(const json_t *before, const json_t *after)
 {
-    for (int i = 0; i < DECLARATIONS; i++) {
-        const json_t *had = json_object_get(before, declarations[i]);
-        if (had != NULL && !json_equal(had, json_object_get(after, declarations[i])))
+    for (int i = 0; i < DECLARATIONS; i++)
+        if (json_object_get(before, declarations[i]) != NULL &&
+            member_differs(before, after, declarations[i]))
             return true;
-    }
+    if (json_is_true(json_object_get(before, "requiresApproval")) &&
+        !json_is_true(json_object_get(after, "requiresApproval")))
+        return true;
+    if (!action_definition_guarded(before))
+        return false;
+    for (size_t i = 0; i < sizeof forming / sizeof forming[0]; i++)
+        if (member_differs(before, after, forming[i]))
+            return true;
     return definition_governed(before) && !definition_governed(after);
 }

@@ -22,8 +22,12 @@ json_t *action_definition_create(const json_t *body, struct error *err);
 json_t *action_definition_patch(const json_t *stored, const json_t *body, struct error *err);
 
 /* Whether the step from one definition to the other changes or takes away what the first one
- * declares, so that it needs actions:govern. Adding a declaration does not. */
+ * declares, or what forms its requests where it is guarded, so that it needs actions:govern. Adding
+ * a declaration does not. */
 bool action_definition_needs_govern(const json_t *before, const json_t *after);
+
+/* Whether calls of it are held to something: governed, or only with an approval. */
+bool action_definition_guarded(const json_t *definition);
 
 /* Letters, digits, '_', '-' and '.', beginning with a letter or digit; no word of our paths and
  * nothing that reads as an id. */

@@ -156,6 +156,57 @@ static enum route_result name_taken_or(struct call *call, const struct error *er
 }
 
 static enum route_result action_answer(struct route_worker *worker, struct call *call, int status,
+static bool may_govern(const struct call *call)
+{
+    return (call->principal->scopes & SCOPE_BIT(SCOPE_ACTIONS_GOVERN)) != 0;
+}
+
+static bool govern_refused(struct call *call, const char *what, const char *name)
+{
+    call_error(call, 403, "AUTHORIZATION_ERROR", "{\"scope\":\"actions:govern\"}",
+               "%s %s needs the scope actions:govern", what, name);
+    return false;
+}
+
+/* A name keeps its guard: else whoever may write actions could give it to one without. False:
+ * answered. */
+static bool name_allowed(struct route_worker *worker, struct call *call, const json_t *definition)
+{
+    static const char sql[] =
+        "select exists (select 1 from actions a join action_versions v on v.action_id = a.id "
+        "where a.environment_id = $1::int and v.definition->>'name' = $2 "
+        "and (v.definition->'adapter' is not null or v.definition->'impact' is not null "
+        "or v.definition->'verify' is not null or v.definition->>'governed' = 'true' "
+        "or v.definition->>'requiresApproval' = 'true'))";
+    const char *name = json_string_value(json_object_get(definition, "name"));
+    char environment[24];
+    struct error err = {0};
+    if (may_govern(call) || action_definition_guarded(definition))
+        return true;
+    struct store_param params[] = {store_int(call->principal->environment, environment),
+                                   store_text(name)};
+    PGresult *r = store_query(worker->store, sql, params, 2, true, &err);
+    bool guarded = r != NULL && row_bool(r, 0, 0);
+    PQclear(r);
+    if (r == NULL)
+        error_answer(call, &err);
+    else if (guarded)
+        govern_refused(call, "an ungoverned action under the name of the governed", name);
+    return r != NULL && !guarded;
+}
+
+static bool govern_allowed(struct route_worker *worker, struct call *call,
+                           const struct stored_action *stored, const json_t *definition)
+{
+    if (may_govern(call))
+        return true;
+    if (action_definition_needs_govern(stored->definition, definition))
+        return govern_refused(call, "changing what makes the calls of the governed action",
+                              stored->name);
+    const char *name = json_string_value(json_object_get(definition, "name"));
+    return strcmp(name, stored->name) == 0 || name_allowed(worker, call, definition);
+}
+
                                        const struct ulid *id)
 {
     static const char sql[] =
@@ -197,8 +248,10 @@ static enum route_result action_create_handle(struct route_worker *worker, struc
     if (body == NULL || approval_refused(call, body))
         goto done;
     definition = action_definition_create(body, &err);
-    result = definition != NULL ? action_store_new(worker, call, definition, body)
-                                : error_answer(call, &err);
+    if (definition == NULL)
+        result = error_answer(call, &err);
+    else if (name_allowed(worker, call, definition))
+        result = action_store_new(worker, call, definition, body);
 done:
     json_decref(definition);
     json_decref(body);
@@ -253,18 +306,6 @@ static bool action_lock(struct route_worker *worker, struct call *call, struct s
     return true;
 }
 
-static bool govern_allowed(struct call *call, const struct stored_action *stored,
-                           const json_t *definition)
-{
-    if ((call->principal->scopes & SCOPE_BIT(SCOPE_ACTIONS_GOVERN)) != 0 ||
-        !action_definition_needs_govern(stored->definition, definition))
-        return true;
-    call_error(call, 403, "AUTHORIZATION_ERROR", "{\"scope\":\"actions:govern\"}",
-               "changing what the governed action %s declares needs the scope actions:govern",
-               stored->name);
-    return false;
-}
-
 static enum route_result action_store_edit(struct route_worker *worker, struct call *call,
                                            const struct stored_action *stored,
                                            const json_t *definition, const json_t *body)
@@ -300,7 +341,7 @@ static enum route_result action_edit(struct route_worker *worker, struct call *c
         result = error_answer(call, &err);
     else if (json_equal(definition, stored->definition))
         result = action_answer(worker, call, 200, &stored->id);
-    else if (govern_allowed(call, stored, definition))
+    else if (govern_allowed(worker, call, stored, definition))
         result = action_store_edit(worker, call, stored, definition, body);
     json_decref(definition);
     return result;
@@ -321,7 +362,12 @@ static enum route_result action_patch_handle(struct route_worker *worker, struct
 /* The row stays for the invocations that refer to it; its name is free again. */
 static enum route_result action_delete_handle(struct route_worker *worker, struct call *call)
 {
+    bool guarded = action_definition_guarded(stored.definition);
     static const char sql[] =
+    if (guarded && !may_govern(call)) {
+        govern_refused(call, "deleting the governed action", stored.name);
+        return ROUTE_ANSWERED;
+    }
         "update actions set deleted_at = hf_now(), updated_at = hf_now() where id = $1 "
         "returning json_build_object('id', prefixed('act', id), 'name', name, 'deleted', true)"
         "::text";

@@ -204,6 +204,19 @@ static void govern_is_needed_for_what_is_declared(void **state)
     assert_true(needs_govern(marked, "{'governed':false}"));
     assert_true(needs_govern(marked, "{'governed':null}"));
     assert_true(needs_govern(adapter, "{'adapter':null," TEMPLATE "}"));
+    /* What forms the request of a governed action is as much its guard as what it declares. */
+    assert_true(needs_govern(counted, "{'name':'b'}"));
+    assert_true(needs_govern(counted, "{'method':'PUT'}"));
+    assert_true(needs_govern(marked, "{'headers':{'X-To':'you'}}"));
+    assert_true(needs_govern(marked, "{'inputSchema':{'type':'object'}}"));
+    assert_true(needs_govern(marked, "{'effectKey':'x:{n}'}"));
+    assert_false(needs_govern(marked, "{'enabled':false}"));
+    assert_false(needs_govern(marked, "{'requiresApproval':true}"));
+    assert_false(needs_govern(plain, "{'method':'PUT','headers':{'X-To':'you'}}"));
+    static const char gated[] = "{'name':'a','requiresApproval':true," TEMPLATE "}";
+    assert_true(needs_govern(gated, "{'requiresApproval':false}"));
+    assert_true(needs_govern(gated, "{'method':'PUT'}"));
+    assert_false(needs_govern(gated, "{'description':'x'}"));
 }
 
 int main(void)
