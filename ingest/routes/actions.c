@@ -156,6 +156,15 @@ static enum route_result name_taken_or(struct call *call, const struct error *er
 }
 
 static enum route_result action_answer(struct route_worker *worker, struct call *call, int status,
+                                       const struct ulid *id)
+{
+    static const char sql[] =
+        "select action_json(a, v)::text from actions a join action_versions v "
+        "on v.action_id = a.id and v.version = a.version where a.id = $1";
+    struct store_param params[] = {store_uuid(id)};
+    return document_answer(worker, call, status, sql, params, 1, "action", call->segments[0]);
+}
+
 static bool may_govern(const struct call *call)
 {
     return (call->principal->scopes & SCOPE_BIT(SCOPE_ACTIONS_GOVERN)) != 0;
@@ -205,15 +214,6 @@ static bool govern_allowed(struct route_worker *worker, struct call *call,
                               stored->name);
     const char *name = json_string_value(json_object_get(definition, "name"));
     return strcmp(name, stored->name) == 0 || name_allowed(worker, call, definition);
-}
-
-                                       const struct ulid *id)
-{
-    static const char sql[] =
-        "select action_json(a, v)::text from actions a join action_versions v "
-        "on v.action_id = a.id and v.version = a.version where a.id = $1";
-    struct store_param params[] = {store_uuid(id)};
-    return document_answer(worker, call, status, sql, params, 1, "action", call->segments[0]);
 }
 
 static enum route_result action_store_new(struct route_worker *worker, struct call *call,
@@ -362,12 +362,7 @@ static enum route_result action_patch_handle(struct route_worker *worker, struct
 /* The row stays for the invocations that refer to it; its name is free again. */
 static enum route_result action_delete_handle(struct route_worker *worker, struct call *call)
 {
-    bool guarded = action_definition_guarded(stored.definition);
     static const char sql[] =
-    if (guarded && !may_govern(call)) {
-        govern_refused(call, "deleting the governed action", stored.name);
-        return ROUTE_ANSWERED;
-    }
         "update actions set deleted_at = hf_now(), updated_at = hf_now() where id = $1 "
         "returning json_build_object('id', prefixed('act', id), 'name', name, 'deleted', true)"
         "::text";
@@ -376,7 +371,12 @@ static enum route_result action_delete_handle(struct route_worker *worker, struc
     struct error err = {0};
     if (!action_lock(worker, call, &stored))
         return ROUTE_ANSWERED;
+    bool guarded = action_definition_guarded(stored.definition);
     json_decref(stored.definition);
+    if (guarded && !may_govern(call)) {
+        govern_refused(call, "deleting the governed action", stored.name);
+        return ROUTE_ANSWERED;
+    }
     ulid_format_prefixed("act", &stored.id, target);
     if (!audit_write(worker->store, call, "action.delete", target,
                      json_pack("{s:s, s:i}", "name", stored.name, "version", stored.version), &err))
