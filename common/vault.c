@@ -4,11 +4,14 @@
 #include "common/base/clock.h"
 #include "common/base/config.h"
 #include "common/base/crypto.h"
+#include "common/base/log.h"
+#include "common/vault_keys.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <unistd.h>
 
 enum { ENTRIES_MAX = 256, FRESH_MS = 1000, LIST_MAX = 32, CONTEXT_MAX = 160 };
 
@@ -31,17 +34,33 @@ struct vault {
     size_t count;
 };
 
-static uint8_t master_key[32];
+static atomic_bool keys_checked; /* against the database; later when it was away at the start */
 
-bool vault_key_load(struct error *err)
+bool vault_start(const char *name, struct error *err)
 {
-    const char *path = config_text("HOLDFAST_MASTER_KEY_FILE");
-    if (path[0] == '\0')
-        return error_set_at(
-            err, ERROR_INVALID, "HOLDFAST_MASTER_KEY_FILE",
-            "the file with the master key must be named: secrets can't be opened without it");
-    (void)mlock(master_key, sizeof master_key); /* best effort: the limit may be small */
-    return crypto_master_key_load(path, master_key, err);
+    struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"), .name = name};
+    if (!vault_keys_load(err))
+        return false;
+    struct store *store = store_new(&options);
+    bool ok = vault_keys_check(store, err);
+    atomic_store(&keys_checked, ok);
+    ok = ok || err->code == ERROR_UNAVAILABLE || err->code == ERROR_DOUBTFUL;
+    store_free(store);
+    return ok;
+}
+
+/* A process that lacks a key would end every effect as one that never left, so it ends itself. */
+static bool keys_check_late(struct store *store, struct error *err)
+{
+    if (vault_keys_check(store, err)) {
+        atomic_store(&keys_checked, true);
+        return true;
+    }
+    if (err->code == ERROR_INVALID) {
+        log_error(LOG_ERROR, "master_key_missing", err);
+        _exit(1);
+    }
+    return false;
 }
 
 /* What is authenticated with a value: it opens only where it belongs. */
@@ -58,8 +77,7 @@ bool vault_seal(int environment, const char *name, int version, const char *valu
     if (len > SECRET_VALUE_MAX)
         return error_set(err, ERROR_TOO_LARGE, "a secret holds at most %d bytes", SECRET_VALUE_MAX);
     uint8_t *sealed = malloc(len + SEAL_OVERHEAD);
-    bool ok = sealed != NULL &&
-              crypto_seal(master_key, context, context_len, value, len, sealed, err) &&
+    bool ok = sealed != NULL && vault_keys_seal(context, context_len, value, len, sealed, err) &&
               buf_put(out, sealed, len + SEAL_OVERHEAD);
     free(sealed);
     return ok;
@@ -100,6 +118,7 @@ void vault_free(struct vault *vault)
 
 static bool entry_open(struct entry *entry, const uint8_t *sealed, size_t len, struct error *err)
 {
+
     char context[CONTEXT_MAX];
     size_t context_len = seal_context(entry->environment, entry->name, entry->version, context);
     if (len < SEAL_OVERHEAD)
@@ -108,7 +127,7 @@ static bool entry_open(struct entry *entry, const uint8_t *sealed, size_t len, s
     entry->value = malloc(entry->len + 1);
     if (entry->value == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for secret %s", entry->name);
-    if (!crypto_open(master_key, context, context_len, sealed, len, (uint8_t *)entry->value, err))
+    if (!vault_keys_open(context, context_len, sealed, len, (uint8_t *)entry->value, NULL, err))
         return false;
     entry->value[entry->len] = '\0';
     return true;
@@ -152,6 +171,8 @@ static bool entry_read(struct vault *vault, struct entry *entry, int want, struc
         "from secrets where environment_id = $1::int and name = $2";
     char number[24];
     struct store_param params[] = {store_int(entry->environment, number), store_text(entry->name)};
+    if (!atomic_load(&keys_checked) && !keys_check_late(vault->store, err))
+        return false;
     PGresult *r = store_query(vault->store, sql, params, 2, true, err);
     bool ok = r != NULL;
     if (ok && (PQntuples(r) == 0 || row_null(r, 0, 1)))
@@ -166,6 +187,10 @@ static bool entry_read(struct vault *vault, struct entry *entry, int want, struc
                            entry->name, newest, want);
         const void *sealed = row_bytes(r, 0, previous ? 4 : 1, &len);
         ok = ok && entry_open(entry, sealed, len, err);
+        if (!ok && err->code == ERROR_INVALID) { /* rotated while this process lacks the new key? */
+            struct error late;
+            keys_check_late(vault->store, &late);
+        }
     }
     if (ok) {
         entry_take_hosts(entry, r);
@@ -182,6 +207,21 @@ static struct entry *entry_find(struct vault *vault, int environment, const char
             strcmp(vault->entries[i].name, name) == 0)
             return &vault->entries[i];
     return NULL;
+}
+
+void vault_forget_old(struct vault *vault)
+{
+    int64_t now_ms = clock_boot_ms();
+    for (size_t i = vault->count; i-- > 0;) {
+        struct entry *entry = &vault->entries[i], *last = &vault->entries[vault->count - 1];
+        if (now_ms - entry->read_at_ms < FRESH_MS)
+            continue;
+        entry_clear(entry);
+        if (entry != last)
+            *entry = *last;
+        memset(last, 0, sizeof *last);
+        vault->count--;
+    }
 }
 
 bool vault_get(struct vault *vault, int environment, const char *name, int version,

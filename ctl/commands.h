@@ -13,6 +13,7 @@ int command_config(int argc, char **argv);
 int command_journal(int argc, char **argv);
 int command_keys(int argc, char **argv);
 int command_migrate(int argc, char **argv);
+int command_secrets(int argc, char **argv);
 int command_topics(int argc, char **argv);
 
 /* Says err on standard error, as a person reads it; returns 1 for `return command_fail(&err)`. */

@@ -1,5 +1,6 @@
 /* holdfast: migrations, keys, topics and what an operator asks from a shell. */
 #include "common/base/config.h"
+#include "common/base/harden.h"
 #include "common/base/log.h"
 #include "ctl/commands.h"
 
@@ -15,6 +16,7 @@ static const struct command {
     {"journal", command_journal, "show the send journal of a dispatcher"},
     {"keys", command_keys, "create, list and revoke API keys"},
     {"migrate", command_migrate, "bring the database to this program's schema"},
+    {"secrets", command_secrets, "seal the secrets with another master key"},
     {"topics", command_topics, "create the Kafka topics that are missing"},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -54,9 +56,11 @@ int main(int argc, char **argv)
         return usage(stdout);
     if (strcmp(argv[1], "--version") == 0)
         return printf("holdfast %s\n", HOLDFAST_VERSION) < 0;
+    harden_memory();
     log_init("holdfast", LOG_WARN);
     if (!config_load(&err))
         return command_fail(&err);
+    harden_process();
     for (int i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(commands[i].name, argv[1]) == 0)
             return commands[i].run(argc - 2, argv + 2);

@@ -449,6 +449,7 @@ void *claim_thread(void *opaque)
         c->batch = c->taken;
         c->count = destinations_take(d->destinations, c->taken, max, TAKE_MS,
                                      crowded ? LINGER_MS : 0, &c->destination);
+        vault_forget_old(c->vault);
         if (c->count == 0)
             continue;
         crowded = c->count > 1;

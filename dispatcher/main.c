@@ -6,6 +6,7 @@
 #include "common/base/metrics.h"
 #include "common/base/service.h"
 #include "common/store/probe.h"
+#include "common/http/easy.h"
 #include "common/vault.h"
 #include "dispatcher/dispatch.h"
 
@@ -49,6 +50,7 @@ static bool dispatcher_start(struct dispatcher *d, struct error *err)
                                     .slots = slots.slots,
                                     .connect_timeout_ms = config_int("HOLDFAST_CONNECT_TIMEOUT_MS"),
                                     .answer_max = (size_t)config_int("HOLDFAST_ANSWER_MAX_BYTES"),
+                                    .ca_file = easy_ca_file(),
                                     .on_done = send_ended};
     d->lease_ms = config_int("HOLDFAST_SEND_LEASE_MS");
     d->provider_timeout_ms = config_int("HOLDFAST_PROVIDER_TIMEOUT_MS");
@@ -93,7 +95,7 @@ int main(void)
     struct error err = {0};
     struct dispatcher *d = &the_dispatcher;
     pthread_t intake, settler, recover, claims[CLAIM_THREADS_MAX];
-    if (!service_boot("dispatcher", &err) || !vault_key_load(&err))
+    if (!service_boot("dispatcher", &err) || !vault_start("holdfast-dispatcher start", &err))
         return service_refuse(&err);
     if (!store_probe_start(&err))
         return service_refuse(&err);

@@ -222,7 +222,8 @@ static bool thread_start(struct http *http, struct http_thread *t, int fd, unsig
         MHD_OPTION_NOTIFY_COMPLETED, request_ended, NULL, MHD_OPTION_UNESCAPE_CALLBACK,
         unescape_nothing, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         CONNECTION_MEMORY, MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)(http->limits.read_max_ms / 1000), MHD_OPTION_END);
+        (unsigned)(http->limits.read_max_ms / 1000), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)config_int("HOLDFAST_HTTP_PER_IP"), MHD_OPTION_END);
     if (t->daemon == NULL) {
         close(t->wake_fd);
         return false;

@@ -9,6 +9,7 @@
 #include "common/base/crypto.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/vault_keys.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,13 @@ enum { TRIES_MAX = 4 };
 
 struct recording {
     uint8_t key_hash[SHA256_SIZE];
-    uint8_t request_hash[SHA256_SIZE];
+    uint8_t request_hash[SHA256_SIZE]; /* keyed once it is stored: the body may hold a secret */
     char environment[24];
 };
+
+/* With the plain hash in the database, whoever reads that could try values of a secret against
+ * it. */
+static const char keyed_purpose[] = "holdfast write replies";
 
 enum recorded { RECORDED_NOT, RECORDED_SAME, RECORDED_OTHER, RECORDED_FAILED };
 
@@ -69,6 +74,17 @@ static bool recording_lock(struct store *store, const struct recording *rec, str
     return r != NULL;
 }
 
+/* Whether the stored hash is this request's, made by a process with any of our master keys first. */
+static bool hash_is_ours(const struct recording *rec, const uint8_t *stored, size_t len)
+{
+    uint8_t keyed[SHA256_SIZE];
+    for (size_t i = 0;
+         vault_keys_digest(i, keyed_purpose, rec->request_hash, SHA256_SIZE, keyed); i++)
+        if (len == sizeof keyed && crypto_equal(stored, keyed, sizeof keyed))
+            return true;
+    return false;
+}
+
 /* Looks for the reply; RECORDED_SAME answers the call with it. One that is too old is removed. */
 static enum recorded recording_find(struct store *store, const struct recording *rec,
                                     struct call *call, struct error *err)
@@ -91,7 +107,7 @@ static enum recorded recording_find(struct store *store, const struct recording 
         found = RECORDED_OTHER;
         size_t len;
         const void *hash = row_bytes(r, 0, 0, &len);
-        if (len == SHA256_SIZE && crypto_equal(hash, rec->request_hash, SHA256_SIZE)) {
+        if (hash_is_ours(rec, hash, len)) {
             found = RECORDED_SAME;
             call_recorded(call, (int)row_int(r, 0, 1), row_text(r, 0, 2));
             call->replay_header = "recorded";
@@ -115,9 +131,11 @@ static bool recording_keep(struct store *store, const struct recording *rec,
         "insert into write_replies (environment_id, key_hash, request_hash, status, body) "
         "values ($1::int, $2, $3, $4::int, $5)";
     char status[24];
+    uint8_t keyed[SHA256_SIZE];
+    must(vault_keys_digest(0, keyed_purpose, rec->request_hash, SHA256_SIZE, keyed));
     struct store_param params[] = {store_text(rec->environment),
                                    store_bytes(rec->key_hash, SHA256_SIZE),
-                                   store_bytes(rec->request_hash, SHA256_SIZE),
+                                   store_bytes(keyed, SHA256_SIZE),
                                    store_int(call->status, status), store_text(call->reply.data)};
     PGresult *r = store_query(store, sql, params, 5, true, err);
     PQclear(r);

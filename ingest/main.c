@@ -171,8 +171,8 @@ static void parts_stop(int status)
 int main(void)
 {
     struct error err = {0};
-    if (!service_boot("ingest", &err) || !vault_key_load(&err) || !database_check(&err) ||
-        !redis_check(&err))
+    if (!service_boot("ingest", &err) || !vault_start("holdfast-ingest start", &err) ||
+        !database_check(&err) || !redis_check(&err))
         return service_refuse(&err);
     files_allow();
     int32_t partition = outcome_partition();

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/service.h"
 #include "common/store/probe.h"
+#include "common/http/easy.h"
 #include "common/vault.h"
 #include "reconciler/read_back.h"
 
@@ -29,7 +30,8 @@ static bool reconciler_start(struct reconciler *r, struct error *err)
                                      .slots = slots,
                                      .connect_timeout_ms =
                                          config_int("HOLDFAST_CONNECT_TIMEOUT_MS"),
-                                     .answer_max = (size_t)config_int("HOLDFAST_ANSWER_MAX_BYTES")};
+                                     .answer_max = (size_t)config_int("HOLDFAST_ANSWER_MAX_BYTES"),
+                                     .ca_file = easy_ca_file()};
     r->rungs = config_durations("HOLDFAST_READBACK_SCHEDULE", r->schedule_ms, READ_SCHEDULE_MAX);
     r->read_timeout_ms = config_int("HOLDFAST_READ_TIMEOUT_MS");
     r->actions = action_cache_new(ACTIONS_MAX);
@@ -67,7 +69,7 @@ int main(void)
     struct error err = {0};
     struct reconciler *r = &the_reconciler;
     pthread_t intake, start, end;
-    if (!service_boot("reconciler", &err) || !vault_key_load(&err))
+    if (!service_boot("reconciler", &err) || !vault_start("holdfast-reconciler start", &err))
         return service_refuse(&err);
     if (!store_probe_start(&err))
         return service_refuse(&err);

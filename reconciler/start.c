@@ -332,8 +332,10 @@ void *reconciler_start_thread(void *opaque)
     s->r = opaque;
     s->store = store_new(&options);
     s->vault = vault_new(s->store);
-    while (!service_stopping())
+    while (!service_stopping()) {
         starter_turn(s);
+        vault_forget_old(s->vault);
+    }
     vault_free(s->vault);
     store_free(s->store);
     free(s);

@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <pthread.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #define NONCE_SIZE 12
 #define TAG_SIZE 16
 #define KEY_SIZE 32
-#define KEY_FILE_MAX 256
+#define KEY_FILE_MAX 1024
 
 /* Fetched once: OpenSSL 3 otherwise looks an algorithm up, under a lock, at every use. */
 static pthread_once_t fetch_once = PTHREAD_ONCE_INIT;
@@ -96,6 +97,13 @@ void crypto_wipe(void *data, size_t len)
     OPENSSL_cleanse(data, len);
 }
 
+void crypto_hmac(const uint8_t *key, size_t key_len, const void *data, size_t len,
+                 uint8_t out[SHA256_SIZE])
+{
+    unsigned size = SHA256_SIZE;
+    must(key_len <= INT_MAX && HMAC(EVP_sha256(), key, (int)key_len, data, len, out, &size));
+}
+
 static EVP_CIPHER_CTX *cipher_new(void)
 {
     pthread_once(&fetch_once, algorithms_fetch);
@@ -156,15 +164,25 @@ static bool hex_read(const char *text, size_t digits, uint8_t *out)
     return true;
 }
 
-static bool key_text_read(const char *text, size_t len, uint8_t key[KEY_SIZE])
+/* Keys with white space between them, no two the same. */
+static bool keys_text_read(const char *text, size_t len, uint8_t keys[][KEY_SIZE], size_t max,
+                           size_t *count)
 {
-    while (len > 0 && isspace((unsigned char)text[len - 1]))
-        len--;
-    while (len > 0 && isspace((unsigned char)*text)) {
-        text++;
-        len--;
+    *count = 0;
+    for (size_t at = 0;; at += (size_t)KEY_SIZE * 2) {
+        while (at < len && isspace((unsigned char)text[at]))
+            at++;
+        if (at == len)
+            return *count > 0;
+        size_t end = at + (size_t)KEY_SIZE * 2;
+        if (*count == max || end > len || (end < len && !isspace((unsigned char)text[end])) ||
+            !hex_read(text + at, (size_t)KEY_SIZE * 2, keys[*count]))
+            return false;
+        for (size_t i = 0; i < *count; i++)
+            if (crypto_equal(keys[i], keys[*count], KEY_SIZE))
+                return false;
+        (*count)++;
     }
-    return len == (size_t)KEY_SIZE * 2 && hex_read(text, len, key);
 }
 
 static bool key_file_check(int fd, const char *path, struct error *err)
@@ -180,7 +198,8 @@ static bool key_file_check(int fd, const char *path, struct error *err)
     return true;
 }
 
-bool crypto_master_key_load(const char *path, uint8_t key[KEY_SIZE], struct error *err)
+bool crypto_master_keys_load(const char *path, uint8_t keys[][KEY_SIZE], size_t max, size_t *count,
+                             struct error *err)
 {
     static const char *const place = "HOLDFAST_MASTER_KEY_FILE";
     char text[KEY_FILE_MAX];
@@ -194,10 +213,12 @@ bool crypto_master_key_load(const char *path, uint8_t key[KEY_SIZE], struct erro
     if (ok) {
         ssize_t len = read(fd, text, sizeof(text));
         /* A full buffer means that there may be more than we saw. */
-        ok = len >= 0 && len < KEY_FILE_MAX && key_text_read(text, (size_t)len, key);
+        ok = len >= 0 && len < KEY_FILE_MAX && keys_text_read(text, (size_t)len, keys, max, count);
         crypto_wipe(text, sizeof(text));
         if (!ok)
-            error_set_at(err, ERROR_INVALID, place, "%s does not hold exactly 64 hex digits", path);
+            error_set_at(err, ERROR_INVALID, place,
+                         "%s does not hold 1 to %zu different keys of exactly 64 hex digits", path,
+                         max);
     }
     close(fd);
     return ok;

@@ -31,8 +31,13 @@ bool crypto_seal(const uint8_t key[32], const void *context, size_t context_len,
 bool crypto_open(const uint8_t key[32], const void *context, size_t context_len,
                  const uint8_t *sealed, size_t sealed_len, uint8_t *plain, struct error *err);
 
-/* Reads HOLDFAST_MASTER_KEY_FILE: 64 hex digits (white space around them allowed); refuses a file
- * that others can read (mode & 077). */
-bool crypto_master_key_load(const char *path, uint8_t key[32], struct error *err);
+/* HMAC-SHA256. */
+void crypto_hmac(const uint8_t *key, size_t key_len, const void *data, size_t len,
+                 uint8_t out[SHA256_SIZE]);
+
+/* Reads HOLDFAST_MASTER_KEY_FILE: 1 to `max` different keys of 64 hex digits with white space
+ * between them; refuses a file that others can read (mode & 077). */
+bool crypto_master_keys_load(const char *path, uint8_t keys[][32], size_t max, size_t *count,
+                             struct error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "common/base/admin_http.h"
 #include "common/base/config.h"
 #include "common/base/crypto.h"
+#include "common/base/harden.h"
 #include "common/base/log.h"
 
 #include <signal.h>
@@ -38,10 +39,12 @@ static void signals_block(sigset_t *set)
 bool service_boot(const char *part, struct error *err)
 {
     sigset_t set;
+    harden_memory();
     snprintf(name, sizeof name, "%s", part);
     log_init(name, LOG_INFO);
     if (!config_load(err))
         return false;
+    harden_process();
     if (config_text("HOLDFAST_NAME")[0] != '\0')
         snprintf(name, sizeof name, "%s", config_text("HOLDFAST_NAME"));
     log_init(name, level_of(config_text("HOLDFAST_LOG_LEVEL")));

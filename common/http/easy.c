@@ -1,6 +1,8 @@
 /* The hardened libcurl handle. */
 #include "common/http/easy.h"
 
+#include "common/base/config.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -66,6 +68,12 @@ static bool set_text(CURL *easy, CURLoption option, const char *value, struct er
 {
     CURLcode code = curl_easy_setopt(easy, option, value);
     return code == CURLE_OK || set_failed(err, option, code);
+}
+
+const char *easy_ca_file(void)
+{
+    const char *path = config_text("HOLDFAST_PROVIDER_CA_FILE");
+    return path[0] != '\0' ? path : NULL;
 }
 
 bool easy_harden(CURL *easy, const char *ca_file, struct error *err)

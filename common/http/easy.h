@@ -15,6 +15,9 @@ struct easy_headers {
     size_t count;
 };
 
+/* HOLDFAST_PROVIDER_CA_FILE, or NULL for the system's CAs. */
+const char *easy_ca_file(void);
+
 /* Sets every fixed option on a handle that is new or was just reset. `ca_file`: PEM file of trusted
  * roots, NULL for the system's. False with err when libcurl lacks one of them. */
 bool easy_harden(CURL *easy, const char *ca_file, struct error *err);

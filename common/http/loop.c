@@ -6,6 +6,7 @@
 #include "common/http/loop.h"
 
 #include "common/base/clock.h"
+#include "common/base/harden.h"
 #include "common/base/metrics.h"
 #include "common/http/easy.h"
 #include "common/http/guard.h"
@@ -200,6 +201,19 @@ static bool slot_set_up(struct slot *slot, int64_t now_ms, struct error *err)
     return true;
 }
 
+/* The handle points into the owner's request until here. A reset keeps its buffers, so what carried
+ * a secret is made anew; the connections belong to the multi and stay. */
+static void slot_forget(struct slot *slot, bool secret)
+{
+    CURL *fresh = secret ? curl_easy_init() : NULL;
+    if (fresh == NULL) {
+        curl_easy_reset(slot->easy);
+        return;
+    }
+    curl_easy_cleanup(slot->easy);
+    slot->easy = fresh;
+}
+
 /* Ends a slot's transfer; the caller has taken the handle out of the multi. */
 static void slot_finish(struct slot *slot, bool ok, const char *cause)
 {
@@ -209,7 +223,7 @@ static void slot_finish(struct slot *slot, bool ok, const char *cause)
     transfer->ok = ok;
     transfer->finished_boot_us = clock_boot_us();
     answer_finish(transfer->answer, ok);
-    curl_easy_reset(slot->easy); /* it points into the owner's request until here */
+    slot_forget(slot, transfer->filled->secret_count > 0);
     slot->transfer = NULL;
     slot->next_free = worker->free_slots;
     worker->free_slots = slot;
@@ -433,7 +447,9 @@ static bool worker_start(struct worker *worker, struct error *err)
 
 static void curl_start(void)
 {
-    must(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
+    /* What libcurl held of a request is overwritten when it is done with it. */
+    must(curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup,
+                              calloc) == CURLE_OK);
 }
 
 struct loop *loop_start(const struct loop_config *config, struct error *err)

@@ -2,6 +2,7 @@
 #include "common/base/json.h"
 #include "common/store/array.h"
 #include "common/vault.h"
+#include "common/vault_keys.h"
 #include "ingest/audit.h"
 #include "ingest/routes/document.h"
 #include "ingest/routes/parse.h"
@@ -130,12 +131,17 @@ static struct store_param list_param(struct array *a, const json_t *list)
     return param;
 }
 
+/* The value before stays for what was claimed with it, but not under other restrictions: whoever
+ * loosens them knows the new value, perhaps not the old one. */
 static bool secret_write(struct store *store, const struct store_param *key,
                          const struct secret_body *new, int version, const struct buf *sealed,
                          struct error *err)
 {
     static const char sql[] =
-        "update secrets set version = $3::int, previous_sealed = sealed, sealed = $4, "
+        "update secrets set version = $3::int, sealed = $4, "
+        "previous_sealed = case when ($6::bool and allowed_hosts is distinct from $7::text[]) "
+        "or ($8::bool and allowed_placements is distinct from $9::text[]) then null else sealed "
+        "end, "
         "description = coalesce($5, description), "
         "allowed_hosts = case when $6::bool then $7::text[] else allowed_hosts end, "
         "allowed_placements = case when $8::bool then $9::text[] else allowed_placements end, "
@@ -182,7 +188,7 @@ static enum route_result secret_put(struct route_worker *worker, struct call *ca
     buf_init(&sealed, SEALED_BYTES_MAX);
     int version = secret_version_next(worker->store, key, &err);
     bool ok =
-        version > 0 &&
+        version > 0 && vault_keys_may_seal(worker->store, &err) &&
         vault_seal(environment, name, version, new->value, strlen(new->value), &sealed, &err) &&
         secret_write(worker->store, key, new, version, &sealed, &err) &&
         audit_write(worker->store, call, "secret.put", name, put_detail(version, new), &err);

@@ -152,7 +152,8 @@ static void test_published_cipher_text(void **state)
 #define HEX64 "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eFF"
 
 /* Writes a key file and loads it. */
-static bool load(const char *text, mode_t mode, uint8_t out[32], struct error *err)
+static bool load_keys(const char *text, mode_t mode, uint8_t out[][32], size_t max, size_t *count,
+                      struct error *err)
 {
     char path[] = "/tmp/holdfast-key-XXXXXX";
     int fd = mkstemp(path);
@@ -160,9 +161,15 @@ static bool load(const char *text, mode_t mode, uint8_t out[32], struct error *e
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     assert_int_equal(fchmod(fd, mode), 0);
     close(fd);
-    bool ok = crypto_master_key_load(path, out, err);
+    bool ok = crypto_master_keys_load(path, out, max, count, err);
     unlink(path);
     return ok;
+}
+
+static bool load(const char *text, mode_t mode, uint8_t out[32], struct error *err)
+{
+    size_t count;
+    return load_keys(text, mode, (uint8_t(*)[32])out, 1, &count, err);
 }
 
 static void test_master_key(void **state)
@@ -186,9 +193,43 @@ static void test_master_key(void **state)
     assert_false(load(HEX64, 0640, out, &err));
     assert_non_null(strstr(err.text, "0640"));
     assert_false(load(HEX64, 0604, out, &err));
-    assert_false(crypto_master_key_load("", out, &err));
-    assert_false(crypto_master_key_load("/nonexistent/key", out, &err));
-    assert_false(crypto_master_key_load("/tmp", out, &err));
+    static const char *const nowhere[] = {"", "/nonexistent/key", "/tmp"};
+    uint8_t keys[1][32];
+    size_t count;
+    for (size_t i = 0; i < sizeof(nowhere) / sizeof(nowhere[0]); i++)
+        assert_false(crypto_master_keys_load(nowhere[i], keys, 1, &count, &err));
+}
+
+#define HEX64_B "1111111111111111111111111111111111111111111111111111111111111111"
+#define HEX64_C "2222222222222222222222222222222222222222222222222222222222222222"
+
+static void test_several_master_keys(void **state)
+{
+    uint8_t keys[2][32];
+    size_t count;
+    struct error err;
+    (void)state;
+    assert_true(load_keys(HEX64_B "\n" HEX64_C "\n", 0600, keys, 2, &count, &err));
+    assert_int_equal(count, 2);
+    assert_int_equal(keys[0][0], 0x11);
+    assert_int_equal(keys[1][31], 0x22);
+    assert_true(load_keys("\t" HEX64_C "\n", 0600, keys, 2, &count, &err));
+    assert_int_equal(count, 1);
+    assert_false(load_keys(HEX64_B HEX64_C, 0600, keys, 2, &count, &err));
+    assert_false(load_keys(HEX64_B "\n" HEX64_B, 0600, keys, 2, &count, &err)); /* a mistake */
+    assert_false(load_keys(HEX64_B " " HEX64_C " " HEX64, 0600, keys, 2, &count, &err));
+    assert_false(load_keys(HEX64_B "," HEX64_C, 0600, keys, 2, &count, &err));
+}
+
+/* RFC 4231, test case 2. */
+static void test_hmac(void **state)
+{
+    uint8_t digest[SHA256_SIZE];
+    char hex[SHA256_SIZE * 2 + 1];
+    (void)state;
+    crypto_hmac((const uint8_t *)"Jefe", 4, "what do ya want for nothing?", 28, digest);
+    crypto_hex(digest, sizeof(digest), hex);
+    assert_string_equal(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
 static void test_key_file_too_long(void **state)
@@ -211,7 +252,8 @@ int main(void)
         cmocka_unit_test(test_sha256),       cmocka_unit_test(test_sha256_parts),
         cmocka_unit_test(test_small_things), cmocka_unit_test(test_seal),
         cmocka_unit_test(test_seal_nothing), cmocka_unit_test(test_published_cipher_text),
-        cmocka_unit_test(test_master_key),   cmocka_unit_test(test_key_file_too_long),
+        cmocka_unit_test(test_master_key),   cmocka_unit_test(test_several_master_keys),
+        cmocka_unit_test(test_hmac),         cmocka_unit_test(test_key_file_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
