@@ -27,7 +27,8 @@ struct adapter_action {
 
 /* What prepare gives. The owner frees with prepared_free. */
 struct prepared {
-    struct request *request; /* slotted: no secret, no effect id in it */
+    struct request *request; /* slotted: no secret, no effect id in it; NULL: the fleet has nothing
+                                to send (external) */
     struct impact impact;
     bool
         has_read_back; /* a read-back may become possible (perhaps only once a response is there) */

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct adapter *const adapters[] = {&declared_adapter, &stripe_refund_adapter};
+static const struct adapter *const adapters[] = {&declared_adapter, &stripe_refund_adapter,
+                                                 &external_adapter};
 
 const struct adapter *adapter_find(const char *type)
 {
@@ -71,8 +72,7 @@ bool secret_name_allowed(const char *name, size_t len)
     return len > 0 && len <= SECRET_NAME_MAX && strspn(name, allowed) >= len;
 }
 
-/* Members that only a declared action may have. */
-static bool declarations_absent(const json_t *definition, struct error *err)
+bool adapter_declarations_absent(const json_t *definition, struct error *err)
 {
     static const char *const names[] = {"urlTemplate", "method", "headers", "bodyTemplate",
                                         "impact",      "verify", "governed"};
@@ -101,5 +101,5 @@ bool adapter_definition_check(const json_t *definition, struct error *err)
     if (!secret || !secret_name_allowed(secret, strlen(secret)))
         return error_set_at(err, ERROR_INVALID, "/adapter/credentialSecret",
                             "must name a secret: upper-case letters, digits and _");
-    return declarations_absent(definition, err) && effect_key_check(definition, err);
+    return adapter_declarations_absent(definition, err) && effect_key_check(definition, err);
 }

@@ -7,6 +7,7 @@
 
 extern const struct adapter declared_adapter;
 extern const struct adapter stripe_refund_adapter;
+extern const struct adapter external_adapter;
 
 /* Puts `prefix` in front of the error's place. Returns false. */
 bool error_put_under(struct error *err, const char *prefix);
@@ -21,6 +22,9 @@ bool secret_name_allowed(const char *name, size_t len);
  * config, credentialSecret} and nothing else in it. Whose config is right is the adapter's to say.
  */
 bool adapter_definition_check(const json_t *definition, struct error *err);
+
+/* Refuses what only a declared action may say of itself: a template, an impact, a verify. */
+bool adapter_declarations_absent(const json_t *definition, struct error *err);
 
 /* Checks the effectKey of a definition, where there is one. */
 bool effect_key_check(const json_t *definition, struct error *err);

@@ -8,8 +8,9 @@ static const char *const stage_names[STAGE_COUNT] = {"awaiting_approval", "ready
 static const char *const outcome_names[OUTCOME_COUNT] = {"pending", "unknown", "succeeded",
                                                          "failed", "not_dispatched"};
 static const char *const reason_names[REASON_COUNT] = {
-    "",       "provider_2xx", "provider_4xx", "never_left", "provider_record",
-    "manual", "refused",      "expired",      "cancelled",  "denied"};
+    "",       "provider_2xx",  "provider_4xx", "never_left", "provider_record",
+    "manual", "worker_report", "refused",      "expired",    "cancelled",
+    "denied"};
 
 static bool name_find(const char *const *names, int count, const char *name, int *out)
 {

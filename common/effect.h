@@ -42,6 +42,7 @@ enum settle_reason {
     REASON_NEVER_LEFT,      /* failed: the gate was never passed */
     REASON_PROVIDER_RECORD, /* succeeded or failed: read from the provider's own record */
     REASON_MANUAL,          /* succeeded or failed: a person said so */
+    REASON_WORKER_REPORT,   /* succeeded or failed: the worker that performed it itself said so */
     REASON_REFUSED,         /* not_dispatched: by a limit or another check of the claim */
     REASON_EXPIRED,         /* not_dispatched: dispatch_before passed */
     REASON_CANCELLED,

@@ -18,10 +18,10 @@
 enum { SETTLE_BATCH_MOST = 256, RESPONSE_VIEW_BYTES = 65536, SETTLE_TRIES = 3 };
 #define SETTLE_ARRAY_BYTES ((size_t)512 << 20)
 
-static const char *const kind_names[] = {"dispatch", "reconcile", "manual"};
-static const char *const result_names[] = {"settled", "unknown",    "pending",     "evidence",
-                                           "late",    "conflict",   "wrong_stage", "in_flight",
-                                           "missing", "not_decided"};
+static const char *const kind_names[] = {"dispatch", "reconcile", "manual", "worker"};
+static const char *const result_names[] = {"settled",     "unknown",  "pending",     "evidence",
+                                           "late",        "conflict", "wrong_stage", "in_flight",
+                                           "lease_ended", "missing",  "not_decided"};
 
 static const char settle_sql[] =
     "select * from settle_batch($1::uuid[], $2::text[], $3::int[], $4::text[]::effect_outcome[], "

@@ -10,7 +10,8 @@
 enum settle_kind {
     SETTLE_DISPATCH,  /* the end of a write attempt */
     SETTLE_RECONCILE, /* a read of the provider */
-    SETTLE_MANUAL     /* a person */
+    SETTLE_MANUAL,    /* a person */
+    SETTLE_WORKER     /* one outside the fleet, of what it performed itself */
 };
 
 /* What is known. Texts and bytes are borrowed until the call returns. */
@@ -44,6 +45,7 @@ struct settle_item {
         SETTLE_CONFLICT,
         SETTLE_WRONG_STAGE,
         SETTLE_IN_FLIGHT,
+        SETTLE_LEASE_ENDED,
         SETTLE_MISSING,
         SETTLE_NOT_DECIDED /* the database was away; ask again */
     } result;

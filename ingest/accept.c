@@ -66,6 +66,8 @@ void accept_call_free(struct accept_call *a)
     buf_free(&a->request);
     free(a->operation);
     free(a->secrets);
+    free(a->gate_text);
+    free(a->claim);
     free(a->run_id);
     free(a->parent_span_id);
     free(a->kept);

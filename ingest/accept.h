@@ -23,6 +23,13 @@ enum verdict {
     VERDICT_RETRY_REFUSED
 };
 
+/* What stands between a call and its dispatch. */
+enum gate {
+    GATE_OPEN,
+    GATE_APPROVAL, /* it waits for a person */
+    GATE_DENIED    /* a policy denies it for good */
+};
+
 /* One call on its way in. What is borrowed from the call lives until the call is finished. */
 struct accept_call {
     struct call *call;
@@ -43,8 +50,11 @@ struct accept_call {
     struct impact impact;
     bool has_read_back;
     bool fault_drill;
-    char *run_id;         /* or NULL */
-    char *parent_span_id; /* or NULL */
+    enum gate gate;
+    char *gate_text;         /* what accept_batch is told of it, or NULL */
+    struct claim_ask *claim; /* a worker outside asks to perform it (grants.h), or NULL */
+    char *run_id;            /* or NULL */
+    char *parent_span_id;    /* or NULL */
     int dispatch_before_s;
     int wait_ms; /* from the call's arrival */
 

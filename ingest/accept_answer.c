@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "ingest/accept.h"
+#include "ingest/grants.h"
 #include "ingest/waiters.h"
 
 #include <stdlib.h>
@@ -34,15 +35,18 @@ static void effect_publish(const struct accept_call *a, int environment, struct 
               ulid_format_prefixed("eff", &a->effect, id), err.text);
 }
 
-/* The call is parked before anything can happen to its effect that it would miss. */
+/* The call is parked before anything can happen to its effect that it would miss. What waits for an
+ * approval, or was denied, is known already and not for the dispatchers. */
 static void accepted_go_on(struct accept_call *a, struct producer *producer, int32_t reply)
 {
     struct call *call = a->call;
     int environment = call->principal->environment;
     int64_t deadline_ms = call->arrived_ms + a->wait_ms;
-    waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, a->wait_ms == 0);
+    bool open = a->gate == GATE_OPEN;
+    waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, a->wait_ms == 0 || !open);
     call = NULL; /* answered by whoever finds it there */
-    effect_publish(a, environment, producer, reply);
+    if (open)
+        effect_publish(a, environment, producer, reply);
 }
 
 static void duplicate_go_on(struct accept_call *a, enum wait_kind kind)
@@ -133,6 +137,12 @@ static void failure_tell(struct accept_call *a)
 /* Parks or answers one call; frees nothing. */
 static void one_deliver(struct accept_call *a, struct producer *producer, int32_t reply)
 {
+    bool found = a->verdict == VERDICT_ACCEPTED || a->verdict == VERDICT_KEY_SAME ||
+                 a->verdict == VERDICT_OPERATION_SAME;
+    if (a->claim != NULL && found) {
+        grants_ask(a);
+        return;
+    }
     switch (a->verdict) {
     case VERDICT_ACCEPTED:
         accepted_go_on(a, producer, reply);

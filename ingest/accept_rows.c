@@ -39,6 +39,8 @@ enum column {
     C_HAS_READ_BACK,
     C_FAULT_DRILL,
     C_DISPATCH_BEFORE,
+    C_GATE,
+    C_EXTERNAL,
     COLUMNS
 };
 
@@ -75,6 +77,8 @@ static const int element_types[COLUMNS] = {
     [C_HAS_READ_BACK] = ARRAY_BOOL,
     [C_FAULT_DRILL] = ARRAY_BOOL,
     [C_DISPATCH_BEFORE] = ARRAY_INT4,
+    [C_GATE] = ARRAY_TEXT,
+    [C_EXTERNAL] = ARRAY_BOOL,
 };
 
 #define COLUMN_MAX_BYTES ((size_t)512 << 20)
@@ -83,7 +87,7 @@ static const char sql[] = "select ord, verdict, effect_id, detail from accept_ba
                           "$4, $5, $6, $7, $8, $9, $10, "
                           "$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, "
                           "$25, $26, $27, $28, $29, "
-                          "$30, $31, $32)";
+                          "$30, $31, $32, $33, $34)";
 
 static void hash_put(struct array *a, const uint8_t hash[SHA256_SIZE], bool present)
 {
@@ -118,7 +122,7 @@ static void call_put(struct array *columns, const struct accept_call *a)
     array_put_uuid(&columns[C_ACTION], &a->action->id);
     array_put_text(&columns[C_ACTION_NAME], a->action->name);
     array_put_int(&columns[C_ACTION_VERSION], a->action->version);
-    array_put_bool(&columns[C_GOVERNED], a->action->governed);
+    array_put_bool(&columns[C_GOVERNED], a->action->governed || a->claim != NULL);
     array_put_text(&columns[C_ADAPTER], a->action->adapter->type);
     array_put_text(&columns[C_DESTINATION], a->destination);
     array_put_bytes(&columns[C_INPUT], a->input.data, a->input.len);
@@ -134,6 +138,8 @@ static void call_put(struct array *columns, const struct accept_call *a)
     array_put_bool(&columns[C_HAS_READ_BACK], a->has_read_back);
     array_put_bool(&columns[C_FAULT_DRILL], a->fault_drill);
     array_put_int(&columns[C_DISPATCH_BEFORE], a->dispatch_before_s);
+    array_put_text(&columns[C_GATE], a->gate_text);
+    array_put_bool(&columns[C_EXTERNAL], a->claim != NULL);
 }
 
 static const struct {

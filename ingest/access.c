@@ -46,12 +46,18 @@ void access_release(const struct principal *principal)
         cached_release(&entry_of(principal)->head);
 }
 
+static void names_free(char **names)
+{
+    for (char **name = names; name != NULL && *name != NULL; name++)
+        free(*name);
+    free(names);
+}
+
 static void entry_free(struct cached *item)
 {
     struct key_entry *entry = (struct key_entry *)item;
-    for (char **name = entry->principal.actions; name != NULL && *name != NULL; name++)
-        free(*name);
-    free(entry->principal.actions);
+    names_free(entry->principal.actions);
+    names_free(entry->principal.tags);
     free(entry);
 }
 
@@ -98,6 +104,9 @@ static void principal_read(const PGresult *r, struct key_entry *entry)
     p->actions = names_read(r, 0, 5);
     p->expires_at_us = row_time_us(r, 0, 6);
     entry->revoked = row_bool(r, 0, 7);
+    const char *user = row_text(r, 0, 8);
+    snprintf(p->user_id, sizeof p->user_id, "%s", user != NULL ? user : "");
+    p->tags = names_read(r, 0, 9);
     entry->known = true;
 }
 
@@ -106,7 +115,7 @@ static struct key_entry *entry_load(struct store *store, const uint8_t hash[SHA2
 {
     static const char sql[] =
         "select k.id, k.environment_id, e.name, k.agent_id, k.scopes, k.actions, k.expires_at, "
-        "k.revoked_at is not null "
+        "k.revoked_at is not null, k.user_id, k.tags "
         "from api_keys k join environments e on e.id = k.environment_id where k.secret_hash = $1";
     struct store_param params[] = {store_bytes(hash, SHA256_SIZE)};
     int64_t revision = config_revision();

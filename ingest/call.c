@@ -123,3 +123,14 @@ bool principal_may_use(const struct principal *principal, const char *action_nam
             return true;
     return false;
 }
+
+char *principal_actions_list(const struct principal *principal)
+{
+    struct buf list;
+    buf_init(&list, SIZE_MAX);
+    for (char **name = principal->actions; name != NULL && *name != NULL; name++)
+        buf_printf(&list, "%s%s", name == principal->actions ? "" : ",", *name);
+    char *text = principal->actions != NULL ? buf_take(&list, NULL) : NULL;
+    must(principal->actions == NULL || text != NULL);
+    return text;
+}

@@ -22,6 +22,8 @@ struct principal {
     int environment;
     char environment_name[64];
     char agent_id[201];
+    char user_id[201];     /* "": none */
+    char **tags;           /* NULL-terminated; never NULL */
     uint32_t scopes;       /* bits SCOPE_BIT(SCOPE_...) */
     char **actions;        /* names the key is held to, NULL-terminated; NULL: every action */
     int64_t expires_at_us; /* Unix, by the database's clock; 0: never */
@@ -29,6 +31,9 @@ struct principal {
 
 /* Whether the key's list of actions lets it use the action of that name. */
 bool principal_may_use(const struct principal *principal, const char *action_name);
+/* Those names with commas between (no name holds one), to filter what the key may see: malloc'd, or
+ * NULL for every action. */
+char *principal_actions_list(const struct principal *principal);
 
 #define CALL_SEGMENTS_MAX 8
 
@@ -53,6 +58,11 @@ struct call {
     const char *replay_header; /* value of X-Idempotent-Replay, static, or NULL */
     const char *allow_header;  /* value of Allow (405), or NULL */
     int retry_after_s;         /* -1: none */
+
+    /* ---- what a recorded handler wants done once its transaction is committed; never when it was
+     * undone. A process that ends in between does not do it. ---- */
+    void (*committed)(void *what); /* or NULL */
+    void *committed_what;          /* malloc'd, the call's */
 
     struct http_exchange *exchange; /* http.c's side: connection, query string, resume */
 };
@@ -114,11 +124,15 @@ struct route {
 /* Tables of the route files, each ended by a zero entry; route_table.c joins them. */
 extern const struct route routes_actions[];
 extern const struct route routes_invoke[];
+extern const struct route routes_claims[];
 extern const struct route routes_invocations[];
 extern const struct route routes_effects[];
 extern const struct route routes_secrets[];
 extern const struct route routes_limits[];
 extern const struct route routes_environment[];
 extern const struct route routes_identity[];
+extern const struct route routes_approvals[];
+extern const struct route routes_policies[];
+extern const struct route routes_policy_files[];
 
 #endif

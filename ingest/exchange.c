@@ -191,6 +191,7 @@ void exchange_free(struct http_exchange *x)
     }
     path_free(&x->path);
     buf_free(&call->reply);
+    free(call->committed_what);
     free(call->idempotency_key);
     free(call->path);
     free(x);

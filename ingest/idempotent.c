@@ -142,6 +142,13 @@ static bool recording_keep(struct store *store, const struct recording *rec,
     return r != NULL;
 }
 
+static void committed_drop(struct call *call)
+{
+    free(call->committed_what);
+    call->committed_what = NULL;
+    call->committed = NULL;
+}
+
 /* The handler and its reply, inside the open transaction. False with err: nothing of it may be
  * kept. */
 static bool handler_run(struct route_worker *worker, struct call *call, const struct recording *rec,
@@ -149,7 +156,10 @@ static bool handler_run(struct route_worker *worker, struct call *call, const st
 {
     if (!command(worker->store, "savepoint handler", err))
         return false;
+    committed_drop(call);
     must(call->route->handle(worker, call) == ROUTE_ANSWERED);
+    if (call->status >= 400)
+        committed_drop(call);
     if (call->status >= 400 && !command(worker->store, "rollback to savepoint handler", err))
         return false;
     return call->status >= 500 || recording_keep(worker->store, rec, call, err);
@@ -194,4 +204,7 @@ void idempotent_run(struct route_worker *worker, struct call *call)
     }
     if (!done)
         call_error_value(call, &err);
+    else if (call->committed != NULL)
+        call->committed(call->committed_what);
+    committed_drop(call);
 }

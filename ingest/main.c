@@ -13,8 +13,11 @@
 #include "ingest/access.h"
 #include "ingest/actions_cache.h"
 #include "ingest/answers.h"
+#include "ingest/approval_wait.h"
 #include "ingest/config_watch.h"
+#include "ingest/grants.h"
 #include "ingest/http.h"
+#include "ingest/policy/set.h"
 #include "ingest/reconcile_wait.h"
 #include "ingest/replies.h"
 #include "ingest/routes.h"
@@ -116,9 +119,12 @@ static void parts_start(int32_t partition)
     config_watch_start();
     access_start();
     actions_start();
+    policies_start();
     waiters_start();
     reconcile_wait_start(producer, partition);
+    approval_wait_start(producer, partition);
     answers_start(outcomes);
+    grants_start();
     accept_start(producer, partition);
     routes_start();
     admin_http_ready_check("postgres", config_watch_ready, NULL);
@@ -146,7 +152,9 @@ static void parts_drain(struct http *http, int status)
     waiters_limit(began_ms + (drain_ms / 2 < DRAIN_WAIT_MS ? drain_ms / 2 : DRAIN_WAIT_MS));
     routes_stop();
     accept_stop();
+    grants_stop();
     reconcile_wait_stop();
+    approval_wait_stop();
     if (!http_wait_idle(http, drain_ms - (int)(clock_boot_ms() - began_ms))) {
         log_event(LOG_WARN, "drain_incomplete", "waiting=%zu", waiters_count());
         _exit(status);
@@ -163,6 +171,7 @@ static void parts_stop(int status)
     if (!closed)
         _exit(status); /* librdkafka is left behind as it is */
     waiters_stop();
+    policies_stop();
     actions_stop();
     access_stop();
     config_watch_stop();

@@ -21,6 +21,7 @@ typedef int (*job_run)(struct job_context *context, struct error *err);
 enum { JOB_PIECE = 500 };
 
 int job_expire(struct job_context *context, struct error *err);
+int job_expire_approvals(struct job_context *context, struct error *err);
 int job_forget_replies(struct job_context *context, struct error *err);
 int job_make_partitions(struct job_context *context, struct error *err);
 int job_publish_reads(struct job_context *context, struct error *err);

@@ -23,6 +23,7 @@ static struct job {
     int64_t next_ms; /* clock_boot_ms */
 } jobs[] = {
     {"expire", job_expire, NULL, 1000, 0},
+    {"expire_approvals", job_expire_approvals, NULL, 1000, 0},
     {"forget_replies", job_forget_replies, NULL, 60000, 0},
     {"make_partitions", job_make_partitions, NULL, 3600000, 0},
     {"publish_reads", job_publish_reads, "HOLDFAST_TICK_MS", 0, 0},

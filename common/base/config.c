@@ -56,6 +56,8 @@ static const struct setting settings[] = {
      "An agent's API key, for clients; services ignore it.", HIDE_ALL},
     {"HOLDFAST_ANSWER_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
      "The most that is kept of one answer's body; up to 64 times that is read."},
+    {"HOLDFAST_APPROVAL_EXPIRES_S", KIND_INT, "86400", "s", 1, 31 * DAY_S,
+     "How long an approval may be decided and used, unless its request says otherwise."},
     {"HOLDFAST_BODY_MAX_BYTES", KIND_INT, "1048576", "bytes", 1024, 67108864,
      "The largest request body that ingest takes; a larger one is answered 413."},
     {"HOLDFAST_CLAIM_BATCH", KIND_INT, "256", "effects", 1, 4096,

@@ -15,7 +15,7 @@
 enum { KEY_RANDOM_BYTES = 32, SCOPE_LIST_SIZE = 1024 };
 
 struct key_options {
-    const char *environment, *agent, *name, *actions, *days;
+    const char *environment, *agent, *name, *actions, *days, *user, *tags;
     uint32_t scopes;
 };
 
@@ -60,6 +60,10 @@ static bool options_read(int argc, char **argv, struct key_options *o, struct er
             o->name = value;
         else if (strcmp(argv[i], "--actions") == 0)
             o->actions = value;
+        else if (strcmp(argv[i], "--user") == 0)
+            o->user = value;
+        else if (strcmp(argv[i], "--tags") == 0)
+            o->tags = value;
         else if (strcmp(argv[i], "--expires-days") == 0 &&
                  strspn(value, "0123456789") == strlen(value))
             o->days = value;
@@ -98,9 +102,10 @@ static bool key_store(const struct key_options *o, const struct ulid *id,
         "name = $1 "
         "returning id), made as ("
         "insert into api_keys (id, environment_id, name, agent_id, scopes, actions, secret_hash, "
-        "expires_at) "
+        "expires_at, user_id, tags) "
         "select $2, id, $3, $4, string_to_array($5, ','), string_to_array($6, ','), $7, "
-        "hf_now() + make_interval(days => $8::int) from env returning id, environment_id) "
+        "hf_now() + make_interval(days => $8::int), $9, "
+        "coalesce(string_to_array($10, ','), '{}') from env returning id, environment_id) "
         "insert into audit (environment_id, agent_id, act, target) "
         "select environment_id, 'holdfast keys', 'key.create', prefixed('key', id) from made";
     char scopes[SCOPE_LIST_SIZE];
@@ -113,8 +118,10 @@ static bool key_store(const struct key_options *o, const struct ulid *id,
                                    store_text(scopes),
                                    store_text(o->actions),
                                    store_bytes(digest, SHA256_SIZE),
-                                   store_text(o->days)};
-    PGresult *r = store_query(store, sql, params, 8, false, err);
+                                   store_text(o->days),
+                                   store_text(o->user),
+                                   store_text(o->tags)};
+    PGresult *r = store_query(store, sql, params, 10, false, err);
     bool ok = r != NULL;
     PQclear(r);
     store_free(store);
@@ -202,6 +209,7 @@ int command_keys(int argc, char **argv)
         return key_revoke(argv[1]);
     return command_usage(
         "holdfast keys create --agent AGENT [--env NAME] [--name NAME] [--preset "
-        "agent|operator|resolver | --scopes a,b] [--actions a,b] [--expires-days N] "
+        "agent|operator|resolver | --scopes a,b] [--actions a,b] [--user U] [--tags a,b] "
+        "[--expires-days N] "
         "| list | revoke KEY_ID");
 }

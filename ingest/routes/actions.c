@@ -101,15 +101,6 @@ static enum route_result versions_list_handle(struct route_worker *worker, struc
 
 /* ---- writing ---- */
 
-/* Approvals are not there yet, and an action must not seem gated when it is not. */
-static bool approval_refused(struct call *call, const json_t *body)
-{
-    if (!json_is_true(json_object_get(body, "requiresApproval")))
-        return false;
-    feature_refused(call, "Approvals (requiresApproval)");
-    return true;
-}
-
 static bool version_insert(struct store *store, const struct call *call, const struct ulid *id,
                            int version, const json_t *definition, struct error *err)
 {
@@ -245,7 +236,7 @@ static enum route_result action_create_handle(struct route_worker *worker, struc
     json_t *body = body_read(call, false, action_members);
     json_t *definition = NULL;
     enum route_result result = ROUTE_ANSWERED;
-    if (body == NULL || approval_refused(call, body))
+    if (body == NULL)
         goto done;
     definition = action_definition_create(body, &err);
     if (definition == NULL)
@@ -352,7 +343,7 @@ static enum route_result action_patch_handle(struct route_worker *worker, struct
     struct stored_action stored = {0};
     enum route_result result = ROUTE_ANSWERED;
     json_t *body = body_read(call, false, action_members);
-    if (body != NULL && !approval_refused(call, body) && action_lock(worker, call, &stored))
+    if (body != NULL && action_lock(worker, call, &stored))
         result = action_edit(worker, call, &stored, body);
     json_decref(stored.definition);
     json_decref(body);

@@ -3,6 +3,7 @@
 #include "ingest/routes/effect.h"
 #include "ingest/routes/parse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PAGE_STANDARD 50
@@ -72,7 +73,8 @@ static enum route_result effects_list_handle(struct route_worker *worker, struct
 {
     static const char sql[] =
         "select docs, total from effects_page($1::int, $2::bool, $3, $4::text::effect_outcome, "
-        "$5::text::effect_stage, $6, $7, $8::bigint, $9::bool, $10::bigint, $11::bigint)";
+        "$5::text::effect_stage, $6, $7, $8::bigint, $9::bool, $10::bigint, $11::bigint, "
+        "string_to_array($12, ','))";
     char numbers[4][24];
     struct effects_filter filter;
     if (!filter_read(call, &filter))
@@ -81,6 +83,7 @@ static enum route_result effects_list_handle(struct route_worker *worker, struct
         call_list(call, "[]", filter.limit, filter.offset, 0);
         return ROUTE_ANSWERED;
     }
+    char *held_to = principal_actions_list(call->principal);
     struct store_param params[] = {store_int(call->principal->environment, numbers[0]),
                                    store_text(filter_wants_open(&filter) ? "true" : "false"),
                                    store_text(filter.action),
@@ -92,8 +95,12 @@ static enum route_result effects_list_handle(struct route_worker *worker, struct
                                                        : store_text(NULL),
                                    store_text(filter.order != NULL ? "true" : "false"),
                                    store_int(filter.limit, numbers[2]),
-                                   store_int(filter.offset, numbers[3])};
-    return page_answer(worker, call, sql, params, 11, filter.limit, filter.offset);
+                                   store_int(filter.offset, numbers[3]),
+                                   store_text(held_to)};
+    enum route_result result =
+        page_answer(worker, call, sql, params, 12, filter.limit, filter.offset);
+    free(held_to);
+    return result;
 }
 
 /* ---- one ---- */
@@ -103,10 +110,16 @@ enum route_result effect_answer(struct route_worker *worker, struct call *call,
 {
     static const char sql[] =
         "select j.doc from effects e cross join lateral effect_json(array[e.id]) j "
-        "where e.id = $1 and e.environment_id = $2::int";
+        "where e.id = $1 and e.environment_id = $2::int "
+        "and ($3::text is null or e.action_name = any (string_to_array($3, ',')))";
     char number[24];
-    struct store_param params[] = {store_uuid(id), store_int(call->principal->environment, number)};
-    return document_answer(worker, call, 200, sql, params, 2, "effect", call->segments[0]);
+    char *held_to = principal_actions_list(call->principal);
+    struct store_param params[] = {store_uuid(id), store_int(call->principal->environment, number),
+                                   store_text(held_to)};
+    enum route_result result =
+        document_answer(worker, call, 200, sql, params, 3, "effect", call->segments[0]);
+    free(held_to);
+    return result;
 }
 
 static enum route_result effect_get_handle(struct route_worker *worker, struct call *call)

@@ -6,6 +6,7 @@
 #include "ingest/routes/effect.h"
 #include "ingest/routes/parse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PAGE_STANDARD 50
@@ -22,7 +23,8 @@
 
 #define ROWS_WHERE                                                                                 \
     "where q.environment_id = $1::int and ($2::text is null or q.action_name = $2) "               \
-    "and ($3::uuid is null or q.action_id = $3) and ($4::text is null or q.status = $4)"
+    "and ($3::uuid is null or q.action_id = $3) and ($4::text is null or q.status = $4) "          \
+    "and ($7::text is null or q.action_name = any (string_to_array($7, ',')))"
 
 static const char page_of_all[] = PAGE_OF("select q.id from effect_states q " ROWS_WHERE);
 
@@ -47,14 +49,19 @@ static enum route_result page_find(struct route_worker *worker, struct call *cal
     if (!query_page(call, PAGE_STANDARD, &limit, &offset) ||
         !query_word(call, "status", statuses, &status))
         return ROUTE_ANSWERED;
+    char *held_to = principal_actions_list(call->principal);
     struct store_param params[] = {store_int(call->principal->environment, environment),
                                    store_text(action_name),
                                    store_uuid(action_id),
                                    store_text(status),
                                    store_int(limit, limit_text),
-                                   store_int(offset, offset_text)};
-    return page_answer(worker, call, status_is_open(status) ? page_of_open : page_of_all, params, 6,
-                       limit, offset);
+                                   store_int(offset, offset_text),
+                                   store_text(held_to)};
+    enum route_result result =
+        page_answer(worker, call, status_is_open(status) ? page_of_open : page_of_all, params, 7,
+                    limit, offset);
+    free(held_to);
+    return result;
 }
 
 static enum route_result invocations_list(struct route_worker *worker, struct call *call)
@@ -80,11 +87,17 @@ enum route_result invocation_answer(struct route_worker *worker, struct call *ca
                                     const struct ulid *id)
 {
     static const char sql[] =
-        "select doc from invocation_json(array[$1::uuid]) where environment_id = $2::int";
+        "select doc from invocation_json(array[$1::uuid]) where environment_id = $2::int "
+        "and ($3::text is null or exists (select 1 from effects e where e.id = $1 "
+        "and e.action_name = any (string_to_array($3, ','))))";
     char environment[24];
-    struct store_param params[] = {store_uuid(id),
-                                   store_int(call->principal->environment, environment)};
-    return document_answer(worker, call, 200, sql, params, 2, "invocation", call->segments[0]);
+    char *held_to = principal_actions_list(call->principal);
+    struct store_param params[] = {
+        store_uuid(id), store_int(call->principal->environment, environment), store_text(held_to)};
+    enum route_result result =
+        document_answer(worker, call, 200, sql, params, 3, "invocation", call->segments[0]);
+    free(held_to);
+    return result;
 }
 
 static enum route_result invocation_get(struct route_worker *worker, struct call *call)

@@ -1,4 +1,5 @@
-/* POST /api/v2/actions/{ref}/invoke: reads the call, builds the request, hands both to accept.
+/* POST /api/v2/actions/{ref}/invoke: reads the call, builds the request, hands both to accept. And
+ * POST /api/v2/claims, the same for an effect that a worker outside the fleet will perform.
  *
  * A refusal that the configuration of today gives (the action is gone, disabled, has another
  * schema) must not hide what an earlier call with the same key has done. So before such a refusal
@@ -8,10 +9,13 @@
 #include "common/base/json.h"
 #include "ingest/accept.h"
 #include "ingest/config_watch.h"
+#include "ingest/gate.h"
+#include "ingest/grants.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEASE_STANDARD_S = 60, LEASE_MAX_S = 3600 };
 enum { ID_MAX_BYTES = 200, OPERATION_MAX_BYTES = 255, DISPATCH_BEFORE_MAX_S = 31 * 86400 };
 #define CANONICAL_FACTOR 6 /* how much longer canonical JSON can be than what it was read from */
 
@@ -19,6 +23,7 @@ enum { ID_MAX_BYTES = 200, OPERATION_MAX_BYTES = 255, DISPATCH_BEFORE_MAX_S = 31
 struct invoke {
     struct route_worker *worker;
     struct call *call;
+    const char *ref; /* of the action: its name or id; in the call's path or in body */
     json_t *body;
     json_t *input;         /* in body, or an empty object of our own */
     struct buf same_body;  /* what counts for "the same request", canonical */
@@ -117,6 +122,8 @@ static bool same_body_make(struct invoke *in)
     must(copy != NULL);
     json_object_del(copy, "runId");
     json_object_del(copy, "parentSpanId");
+    json_object_del(copy, "holder"); /* of a claim: who asks, not what for */
+    json_object_del(copy, "leaseSeconds");
     buf_init(&in->same_body, in->call->body.len * CANONICAL_FACTOR + 64);
     bool ok = json_canonical(copy, &in->same_body);
     json_decref(copy);
@@ -125,11 +132,8 @@ static bool same_body_make(struct invoke *in)
     return ok;
 }
 
-static bool body_read(struct invoke *in)
+static bool body_read(struct invoke *in, const char *const *members)
 {
-    static const char *const members[] = {
-        "input",     "runId",       "parentSpanId",          "retryOf", "operationKey", "previewId",
-        "dependsOn", "compensates", "dispatchBeforeSeconds", NULL};
     struct call *call = in->call;
     struct error err = {0};
     if (call->idempotency_key == NULL) {
@@ -170,8 +174,7 @@ static bool action_find(struct invoke *in)
 {
     struct error err = {0};
     struct call *call = in->call;
-    in->a->action =
-        action_get(in->worker->store, call->principal->environment, call->segments[0], &err);
+    in->a->action = action_get(in->worker->store, call->principal->environment, in->ref, &err);
     return in->a->action != NULL || refuse_value(in, &err);
 }
 
@@ -192,11 +195,12 @@ static bool action_usable(struct invoke *in)
                    "the action %s is disabled; nothing was stored", action->name);
         return false;
     }
-    if (action->requires_approval) {
-        call_error(in->call, 402, "FEATURE_NOT_AVAILABLE", NULL,
-                   "the action %s requires an approval, and approvals are not available in this "
-                   "version of Holdfast; nothing was stored",
-                   action->name);
+    if (in->a->claim == NULL && strcmp(action->adapter->type, "external") == 0) {
+        call_error(
+            in->call, 409, "CLAIM_REQUIRED", NULL,
+            "the action %s is performed outside Holdfast: ask POST /api/v2/claims for the right to "
+            "perform it; nothing was stored",
+            action->name);
         return false;
     }
     return true;
@@ -227,6 +231,18 @@ static bool operation_make(struct invoke *in)
     if (a->operation != NULL)
         crypto_sha256(a->operation, strlen(a->operation), a->operation_hash);
     return true;
+}
+
+/* A claim without an operation would guard nothing: the next worker's would be another. */
+static bool operation_named(struct invoke *in)
+{
+    struct error err = {0};
+    if (in->a->claim == NULL || in->a->operation != NULL || !ulid_is_zero(&in->a->retry_of))
+        return true;
+    error_set_at(
+        &err, ERROR_INVALID, "/operationKey",
+        "is required: it names the operation that is to happen once, such as refund:order-1234");
+    return refuse_value(in, &err);
 }
 
 static bool input_make(struct invoke *in)
@@ -286,6 +302,15 @@ static bool prepared_take(struct invoke *in, const struct prepared *prepared)
 {
     struct accept_call *a = in->a;
     buf_init(&a->request, REQUEST_ENCODED_MAX);
+    a->impact = prepared->impact;
+    if (prepared->request == NULL) { /* a worker outside makes its own */
+        snprintf(a->destination, sizeof a->destination, "%s", a->action->adapter->type);
+        a->secrets = strdup("");
+        must(a->secrets != NULL);
+        buf_puts(&a->request, "");
+        request_hash("", 0, a->request_hash);
+        return true;
+    }
     a->secrets = secrets_of(prepared->request);
     if (!request_encode(prepared->request, &a->request) || a->secrets == NULL) {
         call_error(in->call, 413, "PAYLOAD_TOO_LARGE", NULL,
@@ -294,7 +319,6 @@ static bool prepared_take(struct invoke *in, const struct prepared *prepared)
     }
     request_hash(a->request.data, a->request.len, a->request_hash);
     request_destination(prepared->request, a->destination, sizeof a->destination);
-    a->impact = prepared->impact;
     a->has_read_back = prepared->has_read_back;
     a->fault_drill = prepared->fault_drill;
     return true;
@@ -312,6 +336,13 @@ static bool request_make(struct invoke *in)
                   : refuse_value(in, &err);
     prepared_free(&prepared);
     return ok;
+}
+
+/* What the policies say. */
+static bool gate_make(struct invoke *in)
+{
+    struct error err = {0};
+    return gate_decide(in->worker->store, in->a, in->input, &err) || refuse_value(in, &err);
 }
 
 static void ids_make(struct invoke *in)
@@ -346,9 +377,8 @@ static bool key_known(struct invoke *in)
         row_uuid(r, 0, 2, &action);
         body_hash_make(in, &action, hash);
         char act[ULID_PREFIXED_SIZE];
-        bool same_action =
-            strcmp(in->call->segments[0], row_text(r, 0, 3)) == 0 ||
-            strcmp(in->call->segments[0], ulid_format_prefixed("act", &action, act)) == 0;
+        bool same_action = strcmp(in->ref, row_text(r, 0, 3)) == 0 ||
+                           strcmp(in->ref, ulid_format_prefixed("act", &action, act)) == 0;
         bool same = same_action && memcmp(row_bytes(r, 0, 1, NULL), hash, SHA256_SIZE) == 0;
         in->a->verdict = same ? VERDICT_KEY_SAME : VERDICT_KEY_REUSE;
     }
@@ -385,33 +415,95 @@ static int wait_of(const struct call *call)
     return call->wait_ms >= 0 && call->wait_ms < most_ms ? call->wait_ms : most_ms;
 }
 
+static void invoke_begin(struct invoke *in)
+{
+    in->a = calloc(1, sizeof *in->a);
+    must(in->a != NULL);
+    in->a->call = in->call;
+    in->a->wait_ms = wait_of(in->call);
+}
+
+static void invoke_end(struct invoke *in)
+{
+    buf_free(&in->same_body);
+    json_decref(in->input);
+    json_decref(in->body);
+    accept_call_free(in->a);
+}
+
+/* The body is read, and the action known by name: on to accept. */
+static enum route_result invoke_go_on(struct invoke *in)
+{
+    key_hash_make(in);
+    if (!action_find(in))
+        return invoke_refused(in);
+    if (!action_allowed(in))
+        return ROUTE_ANSWERED;
+    ids_make(in);
+    bool whole = action_usable(in) && input_check(in) && operation_make(in) &&
+                 operation_named(in) && input_make(in) && request_make(in) && gate_make(in);
+    return whole ? invoke_hand_over(in) : invoke_refused(in);
+}
+
 static enum route_result invoke_run(struct route_worker *worker, struct call *call)
 {
-    struct invoke in = {.worker = worker, .call = call, .a = calloc(1, sizeof *in.a)};
-    enum route_result result = ROUTE_ANSWERED;
-    must(in.a != NULL);
-    in.a->call = call;
-    in.a->wait_ms = wait_of(call);
-    if (body_read(&in)) {
-        key_hash_make(&in);
-        bool found = action_find(&in);
-        if (!found)
-            result = invoke_refused(&in);
-        else if (action_allowed(&in)) {
-            ids_make(&in);
-            bool whole = action_usable(&in) && input_check(&in) && operation_make(&in) &&
-                         input_make(&in) && request_make(&in);
-            result = whole ? invoke_hand_over(&in) : invoke_refused(&in);
-        }
-    }
-    buf_free(&in.same_body);
-    json_decref(in.input);
-    json_decref(in.body);
-    accept_call_free(in.a);
+    static const char *const members[] = {
+        "input",     "runId",       "parentSpanId",          "retryOf", "operationKey", "previewId",
+        "dependsOn", "compensates", "dispatchBeforeSeconds", NULL};
+    struct invoke in = {.worker = worker, .call = call, .ref = call->segments[0]};
+    invoke_begin(&in);
+    enum route_result result = body_read(&in, members) ? invoke_go_on(&in) : ROUTE_ANSWERED;
+    invoke_end(&in);
+    return result;
+}
+
+/* ---- claims ---- */
+
+static bool claim_read(struct invoke *in)
+{
+    const char *holder = NULL;
+    int64_t lease_s = LEASE_STANDARD_S;
+    struct error err = {0};
+    if (!json_field_text(in->body, "action", true, 1, ID_MAX_BYTES, &in->ref, &err) ||
+        !json_field_text(in->body, "holder", false, 1, CLAIM_HOLDER_MAX, &holder, &err) ||
+        !json_field_int(in->body, "leaseSeconds", false, 1, LEASE_MAX_S, &lease_s, &err))
+        return refuse_value(in, &err);
+    snprintf(in->a->claim->holder, sizeof in->a->claim->holder, "%s", holder != NULL ? holder : "");
+    in->a->claim->lease_ms = (int)lease_s * 1000;
+    return true;
+}
+
+/* A worker need not name its asking: then each asking is another one, and the operation tells them
+ * apart. */
+static void claim_key_make(struct call *call)
+{
+    char id[ULID_PREFIXED_SIZE];
+    struct ulid ulid;
+    if (call->idempotency_key != NULL)
+        return;
+    ulid_new(&ulid, database_now_ms());
+    call->idempotency_key = strdup(ulid_format_prefixed("clm", &ulid, id));
+    must(call->idempotency_key != NULL);
+}
+
+static enum route_result claim_run(struct route_worker *worker, struct call *call)
+{
+    static const char *const members[] = {
+        "action", "input",        "operationKey",          "retryOf", "runId", "parentSpanId",
+        "holder", "leaseSeconds", "dispatchBeforeSeconds", NULL};
+    struct invoke in = {.worker = worker, .call = call};
+    invoke_begin(&in);
+    in.a->claim = calloc(1, sizeof *in.a->claim);
+    must(in.a->claim != NULL);
+    claim_key_make(call);
+    bool read = body_read(&in, members) && claim_read(&in);
+    enum route_result result = read ? invoke_go_on(&in) : ROUTE_ANSWERED;
+    invoke_end(&in);
     return result;
 }
 
 const struct route routes_invoke[] = {
+    {"POST", "/api/v2/claims", SCOPE_ACTIONS_INVOKE, false, claim_run},
     {"POST", "/api/v2/actions/{ref}/invoke", SCOPE_ACTIONS_INVOKE, false, invoke_run},
     {0},
 };

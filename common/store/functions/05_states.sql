@@ -55,6 +55,9 @@ begin
             || prefixed('inv', p_id) || '.'
         when p_status = 'unknown' then
             'The provider may have applied effect ' || prefixed('eff', p_id) || '; Holdfast is reconciling it. Do not retry; inspect the effect.'
+        when p_status = 'pending_approval' then
+            'The request for ' || v_it || ' waits for approval ' || prefixed('apr', p_id)
+            || ' and was not sent. Do not send it again; read the approval, or invocation ' || prefixed('inv', p_id) || '.'
         when p_status = 'running' then
             'The request for ' || v_it || ' is still running. Do not send it again; read invocation ' || prefixed('inv', p_id) || '.'
         when p_reason = 'never_left' then
@@ -65,6 +68,8 @@ begin
             'The provider''s own record says that ' || v_it || ' failed' || coalesce(': ' || p_error, '') || '.'
         when p_reason = 'manual' and p_outcome = 'failed' then
             'A person resolved ' || v_it || ' as failed: ' || p_error
+        when p_reason = 'worker_report' and p_outcome = 'failed' then
+            'The worker that performed ' || v_it || ' reported that it failed: ' || p_error || '.'
         when p_reason = 'refused' then
             'The request for ' || v_it || ' was refused and never left: ' || p_error || '.'
         when p_reason = 'expired' then
@@ -72,7 +77,8 @@ begin
         when p_reason = 'cancelled' then
             'The request for ' || v_it || ' was cancelled and never left.'
         when p_reason = 'denied' then
-            'The approval of ' || v_it || ' was denied; nothing was sent.'
+            'The request for ' || v_it || ' was denied and never left: ' || p_error
+            || '. Do not send it again in another form.'
         end;
 end $$;
 

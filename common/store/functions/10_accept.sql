@@ -12,6 +12,10 @@
 
 -- Accepts a batch. The arrays are parallel, one element a call; no two calls of a batch share a key, an
 -- operation or an original (the caller keeps such for the next batch), keys in ascending order.
+-- p_gate is what the policies make of a call, as JSON: {"effect", "policy", "version", "required", "expires",
+-- "description"}; null: no policy, no approval. What needs an approval is stored with it; what is denied is
+-- settled at once.
+-- p_external: a worker outside the fleet will perform it, no dispatcher claims it.
 -- Verdicts, one row a call:
 --   accepted          the call is stored under its own id
 --   key_same          the key is known with the same request: effect_id is the one it made
@@ -27,7 +31,8 @@ create function accept_batch(
     p_destination text[], p_input text[], p_request bytea[], p_request_hash bytea[], p_secrets text[],
     p_provider_key text[], p_dimension text[], p_unit text[], p_amount bigint[], p_bound text[],
     p_resource text[], p_requested_by uuid[], p_agent text[], p_run text[], p_span text[],
-    p_has_read_back boolean[], p_fault_drill boolean[], p_dispatch_before_s int[])
+    p_has_read_back boolean[], p_fault_drill boolean[], p_dispatch_before_s int[], p_gate text[] default null,
+    p_external boolean[] default null)
 returns table (ord int, verdict text, effect_id uuid, detail text)
 language plpgsql as $$
 #variable_conflict use_column
@@ -166,18 +171,36 @@ begin
     insert into effects (id, environment_id, action_id, action_name, action_version, governed, adapter,
         destination, input, request, request_hash, secrets, idempotency_key, operation_key, provider_key,
         retry_of, run_id, parent_span_id, requested_by, agent_id, impact_dimension, impact_unit,
-        impact_amount, impact_bound, resource, has_read_back, fault_drill, created_at)
+        impact_amount, impact_bound, resource, has_read_back, fault_drill, created_at, approval_id, policy_id,
+        policy_version, external)
     select p_id[i], p_environment[i], p_action[i], p_action_name[i], p_action_version[i], p_governed[i],
         p_adapter[i], p_destination[i], p_input[i], p_request[i], p_request_hash[i],
         coalesce(string_to_array(nullif(p_secrets[i], ''), ','), '{}'), p_key[i], v_operation[i], p_provider_key[i],
         p_retry_of[i], p_run[i], p_span[i], p_requested_by[i], p_agent[i], p_dimension[i], p_unit[i],
-        p_amount[i], p_bound[i], p_resource[i], p_has_read_back[i], p_fault_drill[i], v_now
+        p_amount[i], p_bound[i], p_resource[i], p_has_read_back[i], p_fault_drill[i], v_now,
+        case when p_gate[i] is not null and p_gate[i]::json ->> 'effect' = 'require_approval' then p_id[i] end,
+        case when p_gate[i] is not null then (p_gate[i]::json ->> 'policy')::uuid end,
+        case when p_gate[i] is not null then (p_gate[i]::json ->> 'version')::int end,
+        coalesce(p_external[i], false)
     from generate_subscripts(p_id, 1) i where v_verdict[i] = 'accepted';
 
-    insert into open_effects (id, environment_id, stage, destination, dispatch_before, published_at)
-    select p_id[i], p_environment[i], 'ready', p_destination[i],
-           v_now + make_interval(secs => p_dispatch_before_s[i]), v_now
+    insert into open_effects (id, environment_id, stage, destination, dispatch_before, published_at, gated, external)
+    select p_id[i], p_environment[i],
+           case when p_gate[i] is null or p_gate[i]::json ->> 'effect' = 'auto_approve' then 'ready'
+                else 'awaiting_approval' end::effect_stage,
+           p_destination[i], v_now + make_interval(secs => p_dispatch_before_s[i]), v_now,
+           p_gate[i] is not null and p_gate[i]::json ->> 'effect' = 'require_approval',
+           coalesce(p_external[i], false)
     from generate_subscripts(p_id, 1) i where v_verdict[i] = 'accepted';
+
+    if exists (select 1 from unnest(p_gate) g where g is not null) then
+        perform approvals_ask(array_agg(p_id[i]), array_agg(p_gate[i]::json), v_now)
+        from generate_subscripts(p_id, 1) i
+        where v_verdict[i] = 'accepted' and p_gate[i]::json ->> 'effect' = 'require_approval';
+        perform effects_deny(array_agg(p_id[i]), v_now)
+        from generate_subscripts(p_id, 1) i
+        where v_verdict[i] = 'accepted' and p_gate[i]::json ->> 'effect' = 'auto_deny';
+    end if;
 
     return query select i, v_verdict[i], v_effect[i], v_detail[i] from generate_subscripts(p_id, 1) i;
 end $$;

@@ -20,7 +20,7 @@ $$;
 -- Facts are looked up one by one (`lateral`, `limit 1`): a join on a range of ids would read all that lies
 -- between the oldest of the batch and the newest.
 create function claim_batch(p_ids uuid[], p_claim_id uuid, p_worker text, p_incarnation uuid,
-                            p_lease_ms int, p_provider_ms int)
+                            p_lease_ms int, p_provider_ms int, p_external boolean default false)
 returns table (effect_id uuid, verdict text, detail text, environment_id int, governed boolean,
                action_id uuid, action_name text, action_version int, adapter text, destination text,
                input text, request bytea, provider_key text, fault_drill boolean,
@@ -32,6 +32,7 @@ declare
     v_min uuid := p_ids[1];
     v_max uuid := p_ids[cardinality(p_ids)];
     v_ready uuid[];
+    v_gated uuid[];
     v_env int;
     v_halted int[];
     v_limits uuid[];
@@ -51,11 +52,16 @@ declare
     r record;
 begin
     -- Open rows first, in id order; a row that somebody else has in hand is not ours.
-    select array_agg(s.id) into v_ready from (
-        select o.id from open_effects o where o.id = any (p_ids) and o.stage = 'ready'
+    select array_agg(s.id), coalesce(array_agg(s.id) filter (where s.gated), '{}') into v_ready, v_gated from (
+        select o.id, o.gated from open_effects o where o.id = any (p_ids) and o.stage = 'ready' and o.external = p_external
         order by o.id for update skip locked) s;
     if v_ready is null then
         return;
+    end if;
+
+    -- Then their approvals.
+    if v_gated <> '{}' then
+        perform 1 from approvals p where p.id = any (v_gated) order by p.id for update;
     end if;
 
     -- A halt takes this lock exclusively: once it has it, no claim is between here and its COMMIT.
@@ -72,7 +78,7 @@ begin
                case when c.effect_id is not null then 'the original ' || prefixed('inv', e.retry_of) || ' is in conflict'
                     when k.revoked_at is not null then 'the key that asked was revoked'
                     when x.missing is not null then 'secret ' || x.missing || ' does not exist'
-               end as why
+                    else g.why end as why, g.reason
         from open_effects o
         cross join lateral (select * from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
         left join conflicts c on c.effect_id = e.retry_of
@@ -82,13 +88,16 @@ begin
             where not exists (select 1 from secrets s where s.environment_id = e.environment_id
                               and s.name = n and s.sealed is not null)
             order by n limit 1) x on true
+        left join lateral (select h.reason, h.why from approval_refusal(o.id, v_now) h
+                           where o.gated or e.approval_id is not null) g on true
         where o.id = any (v_ready) and o.environment_id <> all (v_halted)
           and (o.dispatch_before <= v_now or c.effect_id is not null or k.revoked_at is not null
-               or x.missing is not null)
+               or x.missing is not null or g.why is not null)
         order by e.id
     loop
         v_no := v_no || r.id;
-        v_no_reason := v_no_reason || case when r.expired then 'expired'::settle_reason else 'refused' end;
+        v_no_reason := v_no_reason || case when r.expired or r.reason = 'expired' then 'expired'::settle_reason
+                                           else 'refused' end;
         v_no_detail := v_no_detail || case when r.expired then 'nobody dispatched it in time' else r.why end;
     end loop;
 
@@ -171,6 +180,12 @@ begin
         on conflict do nothing
         returning effect_id)
     select coalesce(array_agg(effect_id), '{}') into v_claimed from made;
+
+    -- What was claimed has used its approval up.
+    if v_gated <> '{}' then
+        update approvals p set used_at = v_now, used_by = p_claim_id, closed_at = v_now
+        where p.id = any (v_gated) and p.id = any (v_claimed);
+    end if;
 
     -- The holds follow from the attempts that were made.
     update limits l set reserved = l.reserved + h.amount

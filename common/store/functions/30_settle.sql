@@ -1,7 +1,8 @@
 -- Settle: what an end, a read, a person or a deadline does to an effect, decided under the locks.
 
 -- Settles a batch: ids ascending and distinct. p_kind says who speaks: dispatch (a write attempt's end),
--- reconcile (a read of the provider), manual (a person), reject (expired, cancelled), sweep.
+-- reconcile (a read of the provider), manual (a person), worker (one outside the fleet, of what it performed
+-- itself), reject (expired, cancelled), sweep.
 -- What happens to each is decided under the locks, from the rows alone:
 --   settled      the settlement is in, the open row gone, the limits moved
 --   unknown      now reconciling; held; a read is due (only on demand where it is in conflict already)
@@ -10,6 +11,7 @@
 --   late         the effect was settled before: appended as evidence
 --   conflict     late, and it contradicts the outcome: marked
 --   wrong_stage  refused: the effect is not where this could settle it; nothing appended
+--   lease_ended  refused: a worker may report a failure only while it holds the lease; nothing appended
 --   in_flight    refused: a write may still be answered; nothing appended
 --   missing      no such effect
 create function settle_batch(
@@ -35,13 +37,15 @@ begin
     with decided as materialized (
         select i.*, o.environment_id as env, o.stage as was_stage, o.outcome as was, o.last_seq, e.has_read_back,
                s.outcome as settled_outcome, a.hold_amount, a.hold_limits, a.hold_periods,
-               o.conflict as in_conflict, i.kind in ('dispatch', 'sweep') and i.seq = o.last_seq as ends_flight,
+               o.conflict as in_conflict, i.kind in ('dispatch', 'worker', 'sweep') and i.seq = o.last_seq as ends_flight,
                case
                when e.id is null then 'missing'
                when o.id is null and i.kind in ('manual', 'reject') then 'wrong_stage'
                when o.id is null and i.outcome in ('succeeded', 'failed') and s.outcome <> i.outcome then 'conflict'
                when o.id is null then 'late'
                when i.kind = 'manual' and o.answer_by > v_now then 'in_flight'
+               when i.kind = 'worker' and i.outcome = 'failed'
+                   and not (o.stage = 'dispatching' and o.answer_by > v_now) then 'lease_ended'
                when (i.outcome = 'not_dispatched') <> (o.stage in ('ready', 'awaiting_approval')) then 'wrong_stage'
                when i.kind = 'sweep' and not (o.answer_by <= v_now) then 'wrong_stage'
                when o.conflict and i.kind <> 'manual' then case o.stage when 'dispatching' then 'unknown' else 'evidence' end
@@ -129,7 +133,7 @@ begin
         from decided d
         where d.has_read_back
           and (d.result in ('unknown', 'pending') and not d.in_conflict
-               or (d.result = 'settled' and d.reason = 'provider_2xx')
+               or (d.result = 'settled' and d.reason in ('provider_2xx', 'worker_report'))
                or (d.result = 'settled' and d.reason = 'manual' and d.outcome = 'failed'))
         order by d.id
         on conflict (effect_id) do update set purpose = excluded.purpose, due_at = excluded.due_at,
@@ -140,7 +144,7 @@ begin
         where r.effect_id = d.id
           and (d.kind = 'reconcile' and (d.result = 'conflict' or (d.result = 'late' and d.outcome = 'failed'))
                or d.result = 'settled' and not (d.has_read_back
-                   and (d.reason = 'provider_2xx' or (d.reason = 'manual' and d.outcome = 'failed'))))
+                   and (d.reason in ('provider_2xx', 'worker_report') or (d.reason = 'manual' and d.outcome = 'failed'))))
         returning 1
     )
     select d.id, d.result, d.env, d.was_stage from decided d order by d.id;

@@ -30,8 +30,8 @@ begin
         array_fill(p_by, array[n]), p_read_ms, 0) b;
 end $$;
 
--- Rejects what must not be sent any more: p_reason is expired (then only what is past its time) or
--- cancelled. Results as settle_batch's.
+-- Rejects what must not be sent any more: p_reason is expired (then only what is past its time), cancelled or
+-- denied. Results as settle_batch's.
 create function reject_batch(p_ids uuid[], p_reason settle_reason, p_error text, p_by text)
 returns table (effect_id uuid, result text, environment_id int, stage effect_stage)
 language sql as $$
@@ -49,20 +49,27 @@ language sql as $$
         array_fill(null::text, array[cardinality(p_ids)]), array_fill(p_by, array[cardinality(p_ids)]), 0, 0)
 $$;
 
--- Expires what has waited past dispatch_before.
+-- Expires what has waited past dispatch_before, or past the end of its approval.
 create function expire(p_limit int, p_by text)
-returns table (effect_id uuid, result text, environment_id int)
+returns table (effect_id uuid, result text, environment_id int, stage effect_stage)
 language plpgsql as $$
 #variable_conflict use_column
-declare v_ids uuid[];
+declare r record;
 begin
-    select array_agg(s.id order by s.id) into v_ids from (
-        select o.id from open_effects o
-        where o.stage in ('ready', 'awaiting_approval') and o.dispatch_before <= hf_now()
-        order by o.id limit p_limit for update skip locked) s; -- one being claimed expires there
-    if v_ids is null then
-        return;
-    end if;
-    return query select b.effect_id, b.result, b.environment_id
-        from reject_batch(v_ids, 'expired', 'nobody dispatched it in time', p_by) b;
+    for r in
+        select s.why, array_agg(s.id order by s.id) as ids from (
+            select o.id, case when o.stage = 'awaiting_approval' then 'nobody decided its approval in time'
+                              when o.dispatch_before <= hf_now() then 'nobody dispatched it in time'
+                              else 'its approval expired before it was sent' end as why
+            from open_effects o
+            where o.stage in ('ready', 'awaiting_approval')
+              and (o.dispatch_before <= hf_now()
+                   or (o.gated and o.id in (select p.id from approvals p
+                                            where p.closed_at is null and p.expires_at <= hf_now())))
+            order by o.id limit p_limit for update of o skip locked) s -- one being claimed expires there
+        group by s.why
+    loop
+        return query select b.effect_id, b.result, b.environment_id, b.stage
+            from reject_batch(r.ids, 'expired', r.why, p_by) b;
+    end loop;
 end $$;

@@ -24,7 +24,7 @@ begin
                          else coalesce(s.response_view, convert_from(s.response, 'UTF8'))::json end,
         'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error),
         'pendingApproval', q.stage = 'awaiting_approval',
-        'approvalId', null,
+        'approvalId', case when e.approval_id is not null then prefixed('apr', e.approval_id) end,
         'idempotencyKey', e.idempotency_key,
         'operationKey', e.operation_key,
         'retryOf', case when e.retry_of is not null then prefixed('inv', e.retry_of) end,

@@ -22,7 +22,7 @@ create function attempts_json(p_id uuid) returns json language sql stable as $$
         left join open_effects o on o.id = a.effect_id
         left join settlements s on s.effect_id = a.effect_id and s.seq = a.seq
         left join lateral (select w.* from evidence w
-                           where w.effect_id = a.effect_id and w.seq = a.seq and w.kind in ('dispatch', 'sweep', 'late')
+                           where w.effect_id = a.effect_id and w.seq = a.seq and w.kind in ('dispatch', 'worker', 'sweep', 'late')
                            order by w.n limit 1) v on true
         where a.effect_id = p_id
         union all
@@ -74,6 +74,9 @@ language sql stable as $$
             where a.effect_id = e.id and a.seq = 1),
         'attempts', attempts_json(e.id),
         'evidence', evidence_json(e.id),
+        'approvalId', case when e.approval_id is not null then prefixed('apr', e.approval_id) end,
+        'policy', case when e.policy_id is not null then json_build_object(
+            'id', prefixed('pol', e.policy_id), 'version', e.policy_version) end,
         'preview', null,
         'dependsOn', '[]'::json,
         'compensates', null,
@@ -103,7 +106,7 @@ $$;
 -- pass. What asks for open effects only is read from the table of those, however long the history is.
 create function effects_page(p_environment int, p_open boolean, p_action text, p_outcome effect_outcome,
                              p_stage effect_stage, p_grade text, p_adapter text, p_older_s bigint,
-                             p_by_age boolean, p_limit bigint, p_offset bigint)
+                             p_by_age boolean, p_limit bigint, p_offset bigint, p_held_to text[])
 returns table (docs text, total bigint) language plpgsql stable as $$
 declare
     v_from text := case when p_open then 'open_effects k join effect_states q on q.id = k.id' else 'effect_states q' end;
@@ -113,16 +116,19 @@ declare
         || case when p_stage is not null then ' and q.stage = $4' else '' end
         || case when p_grade is not null then ' and q.grade = $5' else '' end
         || case when p_adapter is not null then ' and q.adapter = $6' else '' end
-        || case when p_older_s is not null then ' and q.created_at <= hf_now() - make_interval(secs => $7)' else '' end;
+        || case when p_older_s is not null then ' and q.created_at <= hf_now() - make_interval(secs => $7)' else '' end
+        || case when p_held_to is not null then ' and q.action_name = any ($10)' else '' end;
     v_ids uuid[];
 begin
     execute format('select array(select q.id from %s where %s order by q.id %s limit $8 offset $9)',
                    v_from, v_where, case when p_by_age then 'asc' else 'desc' end)
     into v_ids
-    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s, p_limit, p_offset;
+    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s, p_limit, p_offset,
+          p_held_to;
     execute format('select nullif(count(*), 10001) from (select 1 from %s where %s limit 10001) x', v_from, v_where)
     into total
-    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s;
+    using p_environment, p_action, p_outcome, p_stage, p_grade, p_adapter, p_older_s, p_limit, p_offset,
+          p_held_to;
     select coalesce(json_agg(j.doc::json order by u.n), '[]')::text into docs
     from unnest(v_ids) with ordinality u(id, n) join effect_json(v_ids) j on j.id = u.id;
     return next;

@@ -9,6 +9,7 @@
 do $$ declare f regprocedure; begin
     for f in select oid from pg_proc where pronamespace = 'public'::regnamespace and proname = any (array[
         'accept_batch', 'claim_batch', 'claim_recover', 'settle_batch', 'settlement_closes',
+        'approvals_ask', 'effects_deny', 'approval_refusal', 'approval_decide',
         'read_facts', 'read_ended', 'confirm_batch', 'invocation_json', 'effect_json', 'attempts_json', 'evidence_json'])
     loop
         execute format('alter function %s set plan_cache_mode = force_generic_plan', f);

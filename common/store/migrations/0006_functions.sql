@@ -12,4 +12,4 @@ do $$ declare f regprocedure; begin
         execute format('drop function %s', f);
     end loop;
 end $$;
-alter type settle_reason add value 'worker_report';
+alter type settle_reason add value 'worker_report' after 'manual';
