@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,9 +75,8 @@ static enum MHD_Result header_count_one(void *opaque, enum MHD_ValueKind kind, c
 /* Headers that must not come twice: two parties could each go by another one. */
 static bool headers_check(struct http_exchange *x)
 {
-    struct header_count counts[] = {{"Authorization", 0},  {"Idempotency-Key", 0},
-                                    {"Content-Length", 0}, {"Transfer-Encoding", 0},
-                                    {"Prefer", 0},         {NULL, 0}};
+    struct header_count counts[] = {
+        {"Authorization", 0}, {"Idempotency-Key", 0}, {"Prefer", 0}, {NULL, 0}};
     MHD_get_connection_values(x->connection, MHD_HEADER_KIND, header_count_one, counts);
     for (struct header_count *c = counts; c->name != NULL; c++) {
         if (c->count > 1) {
@@ -85,11 +85,60 @@ static bool headers_check(struct http_exchange *x)
             return false;
         }
     }
-    if (counts[2].count + counts[3].count < 2)
-        return true;
-    call_error(&x->call, 400, "VALIDATION_ERROR", NULL,
-               "a request has either Content-Length or Transfer-Encoding");
-    return false;
+    return true;
+}
+
+/* ---- where the body ends ---- */
+
+static bool name_is_token(const char *name, size_t len)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    for (size_t i = 0; i < len; i++)
+        if (name[i] == '\0' || (!isalnum((unsigned char)name[i]) && !strchr(others, name[i])))
+            return false;
+    return len > 0;
+}
+
+static bool value_is_plain(const char *value, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f)
+            return false;
+    return true;
+}
+
+static bool length_is_plain(const char *value, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (value[i] < '0' || value[i] > '9')
+            return false;
+    return len >= 1 && len <= 18;
+}
+
+static enum MHD_Result header_frames(void *opaque, enum MHD_ValueKind kind, const char *name,
+                                     size_t name_len, const char *value, size_t value_len)
+{
+    struct http_exchange *x = opaque;
+    bool ok = name_is_token(name, name_len) && value_is_plain(value, value_len);
+    (void)kind;
+    if (ok && strcasecmp(name, "Content-Length") == 0)
+        ok = length_is_plain(value, value_len) && x->framings++ == 0;
+    else if (ok && strcasecmp(name, "Transfer-Encoding") == 0)
+        ok = strcasecmp(value, "chunked") == 0 && x->framings++ == 0;
+    x->unframed = x->unframed || !ok;
+    return ok ? MHD_YES : MHD_NO;
+}
+
+/* One header at most says where the body ends, in the one way that everybody reads alike. Else what
+ * follows could be another request to us and a body to whoever stands before us, so the answer is
+ * the last one on its connection. */
+static bool framing_check(struct http_exchange *x)
+{
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, header_frames, x);
+    if (x->unframed)
+        call_error(&x->call, 400, "VALIDATION_ERROR", NULL,
+                   "the request's headers do not say plainly where its body ends");
+    return !x->unframed;
 }
 
 static bool key_read(struct http_exchange *x)
@@ -167,7 +216,7 @@ struct http_exchange *exchange_new(struct MHD_Connection *connection, const char
     snprintf(call->method, sizeof call->method, "%s", method);
     call->path = strdup(raw_path);
     must(call->path != NULL);
-    if (!headers_check(x) || !key_read(x) || !route_read(x, raw_path))
+    if (!framing_check(x) || !headers_check(x) || !key_read(x) || !route_read(x, raw_path))
         return x;
     call->wait_ms = wait_read(call_header(call, "Prefer"));
     MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, query_add, x);
@@ -276,7 +325,7 @@ enum MHD_Result exchange_send(struct http_exchange *x, bool close_connection)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (call->retry_after_s >= 0)
         header_add_number(response, "Retry-After", call->retry_after_s);
-    if (close_connection)
+    if (close_connection || x->unframed)
         MHD_add_response_header(response, "Connection", "close");
     enum MHD_Result result = MHD_queue_response(x->connection, (unsigned)call->status, response);
     MHD_destroy_response(response);

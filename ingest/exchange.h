@@ -22,6 +22,8 @@ struct http_exchange {
     struct route_match match;
     struct query_value query[QUERY_MAX];
     int query_count;
+    int framings;         /* headers that say where the body ends */
+    bool unframed;        /* the head is in doubt: answered at once, the connection ends with it */
     size_t body_seen;     /* bytes that came, kept or not */
     size_t body_reserved; /* of the budget that all requests share */
     int wake_fd;          /* of the thread that serves the connection */

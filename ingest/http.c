@@ -101,6 +101,8 @@ static enum MHD_Result request_take(void *opaque, struct MHD_Connection *connect
         x->wake_fd = t->wake_fd;
         atomic_fetch_add(&http->open, 1);
         *state = x;
+        if (x->unframed)
+            return answer_send(http, x);
         if (!exchange_too_long(x, &http->limits))
             return MHD_YES;
         call_error(&x->call, 413, "PAYLOAD_TOO_LARGE", NULL,
