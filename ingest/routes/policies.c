@@ -321,7 +321,7 @@ static enum route_result policy_evaluate_handle(struct route_worker *worker, str
     json_t *answer = NULL;
     if (body == NULL)
         return result;
-    set = policy_set_get(worker->store, call->principal->environment, &err);
+    set = policy_set_load(worker->store, call->principal->environment, &err);
     if (set != NULL)
         answer =
             evaluation_run(worker->store, call->principal, set->policies, set->count, body, &err);
