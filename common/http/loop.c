@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LOOP_TURN_MS 500 /* the longest sleep of a turn */
 #define MOVES_MAX 3      /* connections one transfer may give up */
@@ -457,6 +458,11 @@ struct loop *loop_start(const struct loop_config *config, struct error *err)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, curl_start);
     must(config->threads >= 1 && config->threads <= 64 && config->slots >= 1);
+    if (config->ca_file && access(config->ca_file, R_OK) != 0) {
+        error_set_at(err, ERROR_INVALID, "HOLDFAST_PROVIDER_CA_FILE", "cannot read %s",
+                     config->ca_file);
+        return NULL;
+    }
     struct loop *loop = calloc(1, sizeof(*loop));
     if (!loop)
         goto memory;

@@ -103,6 +103,15 @@ static void send_expect(struct sender *sender, const char *path, enum send_resul
     send_expect_at(sender, "localhost", path, result, evidence, NULL);
 }
 
+static void test_missing_roots(void **state)
+{
+    struct sender_config config = {.threads = 1, .slots = 1, .ca_file = "/nonexistent/ca.pem"};
+    struct error err;
+    (void)state;
+    assert_null(sender_start(&config, &err));
+    assert_string_equal(err.place, "HOLDFAST_PROVIDER_CA_FILE");
+}
+
 static void test_trust(void **state)
 {
     (void)state;
@@ -322,6 +331,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing_roots),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_kept_connection),
         cmocka_unit_test(test_kept_connection_dies),
