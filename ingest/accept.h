@@ -20,7 +20,8 @@ enum verdict {
     VERDICT_OPERATION_SAME,
     VERDICT_OPERATION_REUSE,
     VERDICT_HALTED,
-    VERDICT_RETRY_REFUSED
+    VERDICT_RETRY_REFUSED,
+    VERDICT_COMPENSATES_REFUSED
 };
 
 /* What stands between a call and its dispatch. */
@@ -39,8 +40,9 @@ struct accept_call {
     char *operation; /* or NULL: names no operation */
     uint8_t operation_hash[SHA256_SIZE];
     uint8_t input_hash[SHA256_SIZE];
-    struct ulid retry_of;  /* zero: no retry */
-    struct action *action; /* a reference */
+    struct ulid retry_of;    /* zero: no retry */
+    struct ulid compensates; /* zero: undoes nothing */
+    struct action *action;   /* a reference */
     char destination[MESSAGE_DESTINATION_SIZE];
     struct buf input;   /* canonical */
     struct buf request; /* encoded, slotted */

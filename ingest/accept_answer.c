@@ -107,18 +107,34 @@ static void operation_reuse_tell(struct accept_call *a)
     free(details);
 }
 
-static void retry_refused_tell(struct accept_call *a)
+static char *reason_details(const struct accept_call *a)
 {
-    char inv[ULID_PREFIXED_SIZE];
     struct buf details;
     buf_init(&details, 1024);
     buf_puts(&details, "{\"reason\":");
     json_put_string(&details, a->detail, strlen(a->detail));
     buf_puts(&details, "}");
-    call_error(a->call, 409, "RETRY_REFUSED", details.data,
+    return details.data;
+}
+
+static void compensates_refused_tell(struct accept_call *a)
+{
+    char eff[ULID_PREFIXED_SIZE];
+    char *details = reason_details(a);
+    call_error(a->call, 409, "COMPENSATION_REFUSED", details,
+               "Effect %s cannot be compensated: %s. Nothing was stored.",
+               ulid_format_prefixed("eff", &a->compensates, eff), a->detail);
+    free(details);
+}
+
+static void retry_refused_tell(struct accept_call *a)
+{
+    char inv[ULID_PREFIXED_SIZE];
+    char *details = reason_details(a);
+    call_error(a->call, 409, "RETRY_REFUSED", details,
                "Invocation %s cannot be retried: %s. Nothing was stored.",
                ulid_format_prefixed("inv", &a->retry_of, inv), a->detail);
-    buf_free(&details);
+    free(details);
 }
 
 static void failure_tell(struct accept_call *a)
@@ -172,6 +188,9 @@ static void one_deliver(struct accept_call *a, struct producer *producer, int32_
         break;
     case VERDICT_RETRY_REFUSED:
         retry_refused_tell(a);
+        break;
+    case VERDICT_COMPENSATES_REFUSED:
+        compensates_refused_tell(a);
         break;
     case VERDICT_NONE:
         failure_tell(a);

@@ -41,6 +41,7 @@ enum column {
     C_DISPATCH_BEFORE,
     C_GATE,
     C_EXTERNAL,
+    C_COMPENSATES,
     COLUMNS
 };
 
@@ -79,6 +80,7 @@ static const int element_types[COLUMNS] = {
     [C_DISPATCH_BEFORE] = ARRAY_INT4,
     [C_GATE] = ARRAY_TEXT,
     [C_EXTERNAL] = ARRAY_BOOL,
+    [C_COMPENSATES] = ARRAY_UUID,
 };
 
 #define COLUMN_MAX_BYTES ((size_t)512 << 20)
@@ -87,7 +89,7 @@ static const char sql[] = "select ord, verdict, effect_id, detail from accept_ba
                           "$4, $5, $6, $7, $8, $9, $10, "
                           "$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, "
                           "$25, $26, $27, $28, $29, "
-                          "$30, $31, $32, $33, $34)";
+                          "$30, $31, $32, $33, $34, $35)";
 
 static void hash_put(struct array *a, const uint8_t hash[SHA256_SIZE], bool present)
 {
@@ -140,6 +142,7 @@ static void call_put(struct array *columns, const struct accept_call *a)
     array_put_int(&columns[C_DISPATCH_BEFORE], a->dispatch_before_s);
     array_put_text(&columns[C_GATE], a->gate_text);
     array_put_bool(&columns[C_EXTERNAL], a->claim != NULL);
+    array_put_uuid(&columns[C_COMPENSATES], &a->compensates);
 }
 
 static const struct {
@@ -153,6 +156,7 @@ static const struct {
     {"operation_reuse", VERDICT_OPERATION_REUSE},
     {"halted", VERDICT_HALTED},
     {"retry_refused", VERDICT_RETRY_REFUSED},
+    {"compensates_refused", VERDICT_COMPENSATES_REFUSED},
 };
 
 static enum verdict verdict_parse(const char *name)

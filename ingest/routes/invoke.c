@@ -76,6 +76,18 @@ static bool retry_read(struct invoke *in)
     return refuse_value(in, &err);
 }
 
+static bool compensates_read(struct invoke *in)
+{
+    const char *text = NULL;
+    struct error err = {0};
+    if (!json_field_text(in->body, "compensates", false, 1, ID_MAX_BYTES, &text, &err))
+        return refuse_value(in, &err);
+    if (text == NULL || ulid_parse_prefixed("eff", text, &in->a->compensates))
+        return true;
+    error_set_at(&err, ERROR_INVALID, "/compensates", "must be the id of an effect (eff_...)");
+    return refuse_value(in, &err);
+}
+
 static bool dispatch_before_read(struct invoke *in)
 {
     int64_t seconds = config_int("HOLDFAST_DISPATCH_BEFORE_S");
@@ -102,7 +114,7 @@ static bool input_read(struct invoke *in)
 /* What this build does not do yet is refused, never ignored. */
 static bool features_check(struct invoke *in)
 {
-    static const char *const missing[] = {"previewId", "dependsOn", "compensates"};
+    static const char *const missing[] = {"previewId", "dependsOn"};
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         const json_t *value = json_object_get(in->body, missing[i]);
         if (value == NULL || json_is_null(value))
@@ -148,8 +160,8 @@ static bool body_read(struct invoke *in, const char *const *members)
         return refuse_value(in, &err);
     return input_read(in) && text_keep(in, "runId", ID_MAX_BYTES, &in->a->run_id) &&
            text_keep(in, "parentSpanId", ID_MAX_BYTES, &in->a->parent_span_id) &&
-           operation_read(in) && retry_read(in) && dispatch_before_read(in) && features_check(in) &&
-           same_body_make(in);
+           operation_read(in) && retry_read(in) && compensates_read(in) &&
+           dispatch_before_read(in) && features_check(in) && same_body_make(in);
 }
 
 /* ---- hashes ---- */

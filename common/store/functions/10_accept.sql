@@ -24,6 +24,7 @@
 --   operation_reuse   the operation is held by effect_id with another input; detail is its status
 --   halted            the environment is halted; nothing is stored
 --   retry_refused     detail says why; nothing is stored
+--   compensates_refused  the same
 create function accept_batch(
     p_id uuid[], p_environment int[], p_key text[], p_key_hash bytea[], p_body_hash bytea[],
     p_operation text[], p_operation_hash bytea[], p_input_hash bytea[], p_retry_of uuid[],
@@ -32,7 +33,7 @@ create function accept_batch(
     p_provider_key text[], p_dimension text[], p_unit text[], p_amount bigint[], p_bound text[],
     p_resource text[], p_requested_by uuid[], p_agent text[], p_run text[], p_span text[],
     p_has_read_back boolean[], p_fault_drill boolean[], p_dispatch_before_s int[], p_gate text[] default null,
-    p_external boolean[] default null)
+    p_external boolean[] default null, p_compensates uuid[] default null)
 returns table (ord int, verdict text, effect_id uuid, detail text)
 language plpgsql as $$
 #variable_conflict use_column
@@ -45,10 +46,13 @@ declare
     v_operation text[] := p_operation;
     v_operation_hash bytea[] := p_operation_hash;
     v_generation int[] := array_fill(0, array[cardinality(p_id)]);
+    v_compensates uuid[] := coalesce(p_compensates, array_fill(null::uuid, array[cardinality(p_id)]));
+    v_compensated uuid[] := '{}';
     r record;
 begin
     -- Calls that share an operation or an original with another transaction take turns, in one order.
-    if exists (select 1 from unnest(p_operation_hash, p_retry_of) u(o, t) where o is not null or t is not null)
+    if exists (select 1 from unnest(p_operation_hash, p_retry_of, p_compensates) u(o, t, c)
+               where o is not null or t is not null or c is not null)
     then
         -- A retry that names no operation of its own goes on under its original's.
         for r in select u.i, e.operation_key
@@ -59,12 +63,21 @@ begin
             v_operation[r.i] := r.operation_key;
             v_operation_hash[r.i] := sha256(convert_to(r.operation_key, 'UTF8'));
         end loop;
+        -- The retry of a compensation is one too.
+        for r in select u.i, e.compensates from unnest(p_retry_of) with ordinality u(original, i)
+                 join effects e on e.id = u.original
+                 where e.compensates is not null and v_compensates[u.i] is null and e.environment_id = p_environment[u.i]
+        loop
+            v_compensates[r.i] := r.compensates;
+        end loop;
         for v_lock in
             select distinct hashtextextended(x.what, 17) as h from (
                 select 'o' || p_environment[i] || encode(h, 'hex') as what
                 from unnest(v_operation_hash) with ordinality u(h, i) where h is not null
                 union all
-                select 'r' || t::text from unnest(p_retry_of) t where t is not null) x
+                select 'r' || t::text from unnest(p_retry_of) t where t is not null
+                union all
+                select 'c' || c::text from unnest(v_compensates) c where c is not null) x
             order by h
         loop
             perform pg_advisory_xact_lock(v_lock);
@@ -134,6 +147,43 @@ begin
         end if;
     end loop;
 
+    -- compensates: a success, not in conflict, that no other effect undoes or may have undone. One that failed or
+    -- was never sent undid nothing, so another may follow. Two of a batch: the second is refused.
+    for r in
+        select u.i, u.original, case
+            when e.id is null then 'no effect of this environment has that id'
+            when s.effect_id is null and o.outcome = 'unknown' then 'it is unknown: it may not have happened'
+            when s.effect_id is null then 'it is not settled'
+            when s.outcome <> 'succeeded' then 'it has not succeeded: its outcome is ' || s.outcome
+            when c.effect_id is not null then 'it is in conflict: what was found contradicts its outcome'
+            when f.compensates is distinct from u.original then 'the original of retryOf does not compensate it'
+            else 'it is compensated already by ' || prefixed('eff', l.compensation) end as reason
+        from unnest(v_compensates, p_retry_of) with ordinality u(original, retry_of, i)
+        left join effects e on e.id = u.original and e.environment_id = p_environment[u.i]
+        left join open_effects o on o.id = e.id
+        left join settlements s on s.effect_id = e.id
+        left join conflicts c on c.effect_id = e.id
+        left join lateral (select y.compensates from effects y where y.id = u.retry_of
+                           union all select u.original where u.retry_of is null) f on true
+        left join lateral (select m.compensation from compensations m
+                           left join settlements t on t.effect_id = m.compensation
+                           left join conflicts d on d.effect_id = m.compensation
+                           where m.original = e.id and (d.effect_id is not null or t.effect_id is null
+                                                        or t.outcome = 'succeeded') limit 1) l on true
+        where u.original is not null and v_verdict[u.i] is null
+        order by u.i
+    loop
+        if r.reason is null and r.original = any (v_compensated) then
+            r.reason := 'another call compensates it at this moment';
+        end if;
+        if r.reason is not null then
+            v_verdict[r.i] := 'compensates_refused';
+            v_effect[r.i] := r.original;
+            v_detail[r.i] := r.reason;
+        end if;
+        v_compensated := v_compensated || r.original;
+    end loop;
+
     -- The keys, in order. One that another transaction took meanwhile is answered from its row.
     with taken as (
         insert into keys (environment_id, key_hash, effect_id, request_hash)
@@ -168,11 +218,15 @@ begin
     select p_retry_of[i], p_id[i], v_now from generate_subscripts(p_id, 1) i
     where v_verdict[i] = 'accepted' and p_retry_of[i] is not null;
 
+    insert into compensations (compensation, original, at)
+    select p_id[i], v_compensates[i], v_now from generate_subscripts(p_id, 1) i
+    where v_verdict[i] = 'accepted' and v_compensates[i] is not null;
+
     insert into effects (id, environment_id, action_id, action_name, action_version, governed, adapter,
         destination, input, request, request_hash, secrets, idempotency_key, operation_key, provider_key,
         retry_of, run_id, parent_span_id, requested_by, agent_id, impact_dimension, impact_unit,
         impact_amount, impact_bound, resource, has_read_back, fault_drill, created_at, approval_id, policy_id,
-        policy_version, external)
+        policy_version, external, compensates)
     select p_id[i], p_environment[i], p_action[i], p_action_name[i], p_action_version[i], p_governed[i],
         p_adapter[i], p_destination[i], p_input[i], p_request[i], p_request_hash[i],
         coalesce(string_to_array(nullif(p_secrets[i], ''), ','), '{}'), p_key[i], v_operation[i], p_provider_key[i],
@@ -181,7 +235,7 @@ begin
         case when p_gate[i] is not null and p_gate[i]::json ->> 'effect' = 'require_approval' then p_id[i] end,
         case when p_gate[i] is not null then (p_gate[i]::json ->> 'policy')::uuid end,
         case when p_gate[i] is not null then (p_gate[i]::json ->> 'version')::int end,
-        coalesce(p_external[i], false)
+        coalesce(p_external[i], false), v_compensates[i]
     from generate_subscripts(p_id, 1) i where v_verdict[i] = 'accepted';
 
     insert into open_effects (id, environment_id, stage, destination, dispatch_before, published_at, gated, external)

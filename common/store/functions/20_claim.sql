@@ -76,12 +76,19 @@ begin
     for r in
         select e.id, o.dispatch_before <= v_now as expired,
                case when c.effect_id is not null then 'the original ' || prefixed('inv', e.retry_of) || ' is in conflict'
+                    when m.why is not null then m.why
                     when k.revoked_at is not null then 'the key that asked was revoked'
                     when x.missing is not null then 'secret ' || x.missing || ' does not exist'
                     else g.why end as why, g.reason
         from open_effects o
         cross join lateral (select * from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
         left join conflicts c on c.effect_id = e.retry_of
+        left join lateral (
+            select prefixed('eff', d.effect_id) || ', which it is to compensate or which compensated the same, is in conflict' as why
+            from conflicts d
+            where d.effect_id = e.compensates
+               or d.effect_id in (select n.compensation from compensations n where n.original = e.compensates and n.compensation <> e.id)
+            order by 1 limit 1) m on e.compensates is not null
         left join api_keys k on k.id = e.requested_by
         left join lateral (
             select n as missing from unnest(e.secrets) n
@@ -92,7 +99,7 @@ begin
                            where o.gated or e.approval_id is not null) g on true
         where o.id = any (v_ready) and o.environment_id <> all (v_halted)
           and (o.dispatch_before <= v_now or c.effect_id is not null or k.revoked_at is not null
-               or x.missing is not null or g.why is not null)
+               or x.missing is not null or g.why is not null or m.why is not null)
         order by e.id
     loop
         v_no := v_no || r.id;

@@ -79,7 +79,9 @@ language sql stable as $$
             'id', prefixed('pol', e.policy_id), 'version', e.policy_version) end,
         'preview', null,
         'dependsOn', '[]'::json,
-        'compensates', null,
+        'compensates', case when e.compensates is not null then prefixed('eff', e.compensates) end,
+        'compensatedBy', coalesce((select json_agg(prefixed('eff', m.compensation) order by m.compensation)
+                                   from compensations m where m.original = e.id), '[]'),
         'provider', json_build_object('adapter', e.adapter, 'idempotencyKey', e.provider_key,
             'objectId', coalesce((select f.object_id from confirmations f where f.effect_id = e.id), s.object_id)),
         'responseStatus', coalesce(s.response_status, (
