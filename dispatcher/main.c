@@ -96,11 +96,11 @@ int main(void)
     struct dispatcher *d = &the_dispatcher;
     pthread_t intake, settler, recover, claims[CLAIM_THREADS_MAX];
     if (!service_boot("dispatcher", &err) || !vault_start("holdfast-dispatcher start", &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     if (!store_probe_start(&err))
-        return service_refuse(&err);
+        service_refuse(&err);
     if (!dispatcher_start(d, &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     admin_http_ready_check("kafka", consumer_ready, d->consumer);
     int claim_count = (int)config_int("HOLDFAST_CLAIM_THREADS");
     claim_count = claim_count < CLAIM_THREADS_MAX ? claim_count : CLAIM_THREADS_MAX;

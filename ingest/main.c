@@ -182,15 +182,15 @@ int main(void)
     struct error err = {0};
     if (!service_boot("ingest", &err) || !vault_start("holdfast-ingest start", &err) ||
         !database_check(&err) || !redis_check(&err))
-        return service_refuse(&err);
+        service_refuse(&err);
     files_allow();
     int32_t partition = outcome_partition();
     if (!bus_start(partition, &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     parts_start(partition);
     struct http *http = http_start(&err);
     if (http == NULL)
-        return service_refuse(&err);
+        service_refuse(&err);
     log_event(LOG_INFO, "listening", "port=%d outcome_partition=%d", http_port(http), partition);
 
     int status = service_run(producer_failed);

@@ -70,11 +70,11 @@ int main(void)
     struct reconciler *r = &the_reconciler;
     pthread_t intake, start, end;
     if (!service_boot("reconciler", &err) || !vault_start("holdfast-reconciler start", &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     if (!store_probe_start(&err))
-        return service_refuse(&err);
+        service_refuse(&err);
     if (!reconciler_start(r, &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     admin_http_ready_check("kafka", consumer_ready, r->consumer);
     must(pthread_create(&end, NULL, reconciler_end_thread, r) == 0);
     must(pthread_create(&start, NULL, reconciler_start_thread, r) == 0);

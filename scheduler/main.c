@@ -96,17 +96,17 @@ int main(void)
     struct bus_config bus;
     pthread_t thread;
     if (!service_boot("scheduler", &err))
-        return service_refuse(&err);
+        service_refuse(&err);
     struct store_options options = {.url = config_text("HOLDFAST_DATABASE_URL"),
                                     .name = service_name()};
     context.store = store_new(&options);
     if (!store_probe_start(&err))
-        return service_refuse(&err);
+        service_refuse(&err);
     bus_config_init(&bus, config_text("HOLDFAST_KAFKA_BROKERS"), service_name());
     context.producer = the_producer = producer_new(&bus, &err);
     context.lag = context.producer != NULL ? lag_watch_new(&bus, BUS_EFFECTS, &err) : NULL;
     if (context.lag == NULL)
-        return service_refuse(&err);
+        service_refuse(&err);
     admin_http_ready_check("kafka", producer_ready, context.producer);
     must(pthread_create(&thread, NULL, scheduler_thread, &context) == 0);
 

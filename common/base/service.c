@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static char name[128];
 static unsigned char incarnation[16];
@@ -103,8 +104,9 @@ void service_end(void)
     log_event(LOG_INFO, "ended", "reason=%s", "drained");
 }
 
-int service_refuse(const struct error *err)
+_Noreturn void service_refuse(const struct error *err)
 {
     log_error(LOG_ERROR, "start_refused", err);
-    return 1;
+    fflush(NULL);
+    _exit(1);
 }

@@ -25,7 +25,9 @@ bool service_stopping(void);
 /* Ends the admin port and the log. Last. */
 void service_end(void);
 
-/* Logs err as the reason why the process does not start; returns 1. */
-int service_refuse(const struct error *err);
+/* Logs err as the reason why the process does not start, and ends it with status 1, at once: other
+ * threads may be running by now, in libraries that the cleanup of exit() takes apart. Never
+ * returns. */
+_Noreturn void service_refuse(const struct error *err);
 
 #endif
