@@ -211,14 +211,11 @@ def test_an_edit_is_checked_as_a_whole(scene):
 
 
 def test_what_this_version_lacks_is_said(scene, operator):
-    for call in (lambda: operator.actions.create(name="x", url_template=URL, requires_approval=True),
-                 lambda: operator.actions.import_openapi({"openapi": "3.1.0"}),
+    for call in (lambda: operator.actions.import_openapi({"openapi": "3.1.0"}),
                  lambda: scene.fleet.client(scene.agent.key).actions.preview("x", {}),
                  lambda: operator.actions.get_preview("prv_1"),
                  lambda: scene.fleet.client(scene.resolver.key).actions.replay_effect(f"eff_{NOBODY}")):
         assert "not part of this version" in str(refused(call, 402, "FEATURE_NOT_AVAILABLE"))
-    name = scene.action(urlTemplate=URL)
-    assert scene.operator.patch(f"{ACTIONS}/{name}", {"requiresApproval": True}).status == 402
 
 
 def test_the_list_has_pages(scene):
