@@ -10,8 +10,9 @@ HEADER = (ROOT / "common/effect.h").read_text()
 WORDS = (ROOT / "common/effect.c").read_text()
 TABLE = (ROOT / "common/transition.c").read_text()
 
-# Of approvals, which the model leaves out.
-NOT_MODELLED = {"STAGE_AWAITING_APPROVAL", "REASON_DENIED"}
+# Of approvals, and of claims by workers outside, which the model leaves out. (A worker's report is to the protocol what
+# the end of a dispatch is, except that its word for a failure is taken only while its lease lasts.)
+NOT_MODELLED = {"STAGE_AWAITING_APPROVAL", "REASON_DENIED", "REASON_WORKER_REPORT"}
 
 
 def uncommented(text):
