@@ -5,8 +5,8 @@
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/base/service.h"
-#include "common/store/probe.h"
 #include "common/http/easy.h"
+#include "common/store/probe.h"
 #include "common/vault.h"
 #include "dispatcher/dispatch.h"
 

@@ -74,12 +74,13 @@ static bool recording_lock(struct store *store, const struct recording *rec, str
     return r != NULL;
 }
 
-/* Whether the stored hash is this request's, made by a process with any of our master keys first. */
+/* Whether the stored hash is this request's, made by a process with any of our master keys first.
+ */
 static bool hash_is_ours(const struct recording *rec, const uint8_t *stored, size_t len)
 {
     uint8_t keyed[SHA256_SIZE];
-    for (size_t i = 0;
-         vault_keys_digest(i, keyed_purpose, rec->request_hash, SHA256_SIZE, keyed); i++)
+    for (size_t i = 0; vault_keys_digest(i, keyed_purpose, rec->request_hash, SHA256_SIZE, keyed);
+         i++)
         if (len == sizeof keyed && crypto_equal(stored, keyed, sizeof keyed))
             return true;
     return false;
@@ -135,8 +136,8 @@ static bool recording_keep(struct store *store, const struct recording *rec,
     must(vault_keys_digest(0, keyed_purpose, rec->request_hash, SHA256_SIZE, keyed));
     struct store_param params[] = {store_text(rec->environment),
                                    store_bytes(rec->key_hash, SHA256_SIZE),
-                                   store_bytes(keyed, SHA256_SIZE),
-                                   store_int(call->status, status), store_text(call->reply.data)};
+                                   store_bytes(keyed, SHA256_SIZE), store_int(call->status, status),
+                                   store_text(call->reply.data)};
     PGresult *r = store_query(store, sql, params, 5, true, err);
     PQclear(r);
     return r != NULL;

@@ -51,7 +51,8 @@ static void reply_key(int environment, const uint8_t *key_hash, char out[REPLY_K
 /* A reply answers a call when it is one to the same request. */
 static void reply_take(struct replies *replies, struct cache_reply *reply, struct accept_call *a)
 {
-    if (!reply->found || a->claim != NULL || memcmp(reply->request_hash, a->body_hash, SHA256_SIZE) != 0)
+    if (!reply->found || a->claim != NULL ||
+        memcmp(reply->request_hash, a->body_hash, SHA256_SIZE) != 0)
         return;
     a->kept = reply->body;
     reply->body = NULL; /* the call's now */

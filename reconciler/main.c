@@ -4,8 +4,8 @@
 #include "common/base/config.h"
 #include "common/base/log.h"
 #include "common/base/service.h"
-#include "common/store/probe.h"
 #include "common/http/easy.h"
+#include "common/store/probe.h"
 #include "common/vault.h"
 #include "reconciler/read_back.h"
 
