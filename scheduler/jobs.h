@@ -24,6 +24,7 @@ int job_expire(struct job_context *context, struct error *err);
 int job_expire_approvals(struct job_context *context, struct error *err);
 int job_forget_replies(struct job_context *context, struct error *err);
 int job_make_partitions(struct job_context *context, struct error *err);
+int job_measure(struct job_context *context, struct error *err);
 int job_publish_reads(struct job_context *context, struct error *err);
 int job_republish(struct job_context *context, struct error *err);
 int job_sweep(struct job_context *context, struct error *err);

@@ -26,6 +26,7 @@ static struct job {
     {"expire_approvals", job_expire_approvals, NULL, 1000, 0},
     {"forget_replies", job_forget_replies, NULL, 60000, 0},
     {"make_partitions", job_make_partitions, NULL, 3600000, 0},
+    {"measure", job_measure, NULL, 2000, 0},
     {"publish_reads", job_publish_reads, "HOLDFAST_TICK_MS", 0, 0},
     {"republish", job_republish, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
     {"sweep", job_sweep, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},

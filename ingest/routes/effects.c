@@ -12,7 +12,7 @@
 /* ---- the list ---- */
 
 struct effects_filter {
-    const char *action, *outcome, *stage, *grade, *adapter, *order; /* NULL: any */
+    const char *action, *outcome, *stage, *grade, *adapter, *order, *conflict; /* NULL: any */
     bool unresolved;
     int64_t older_s; /* -1: of any age */
     int64_t limit, offset;
@@ -45,6 +45,7 @@ static bool filter_read(struct call *call, struct effects_filter *out)
     static const char *const grades[] = {"confirmed", "acknowledged", "unknown", "failed",
                                          "refused",   "denied",       "pending", NULL};
     static const char *const orders[] = {"age", NULL};
+    static const char *const flags[] = {"true", "false", NULL};
     *out = (struct effects_filter){.action = call_query(call, "action"),
                                    .adapter = call_query(call, "provider"),
                                    .older_s = -1};
@@ -52,6 +53,7 @@ static bool filter_read(struct call *call, struct effects_filter *out)
         !query_word(call, "stage", stages, &out->stage) ||
         !query_word(call, "grade", grades, &out->grade) ||
         !query_word(call, "order", orders, &out->order) ||
+        !query_word(call, "conflict", flags, &out->conflict) ||
         !query_bool(call, "unresolved", &out->unresolved) ||
         !query_int(call, "olderThan", 0, OLDER_MOST_S, &out->older_s))
         return false;
@@ -74,7 +76,7 @@ static enum route_result effects_list_handle(struct route_worker *worker, struct
     static const char sql[] =
         "select docs, total from effects_page($1::int, $2::bool, $3, $4::text::effect_outcome, "
         "$5::text::effect_stage, $6, $7, $8::bigint, $9::bool, $10::bigint, $11::bigint, "
-        "string_to_array($12, ','))";
+        "string_to_array($12, ','), $13::text::bool)";
     char numbers[4][24];
     struct effects_filter filter;
     if (!filter_read(call, &filter))
@@ -96,9 +98,10 @@ static enum route_result effects_list_handle(struct route_worker *worker, struct
                                    store_text(filter.order != NULL ? "true" : "false"),
                                    store_int(filter.limit, numbers[2]),
                                    store_int(filter.offset, numbers[3]),
-                                   store_text(held_to)};
+                                   store_text(held_to),
+                                   store_text(filter.conflict)};
     enum route_result result =
-        page_answer(worker, call, sql, params, 12, filter.limit, filter.offset);
+        page_answer(worker, call, sql, params, 13, filter.limit, filter.offset);
     free(held_to);
     return result;
 }

@@ -1,5 +1,27 @@
 -- What the wire shows of an invocation.
 
+-- Bytes that a provider answered, as far as they can be shown: JSON, else text, else with escapes.
+create function body_view(p_body bytea) returns json language plpgsql immutable as $$
+declare
+    v_text text;
+begin
+    if p_body is null then
+        return null;
+    end if;
+    begin
+        v_text := convert_from(p_body, 'UTF8');
+    exception when others then
+        return to_json(encode(substr(p_body, 1, 65536), 'escape'));
+    end;
+    if length(p_body) <= 65536 then
+        begin
+            return v_text::json;
+        exception when others then null;
+        end;
+    end if;
+    return to_json(left(v_text, 65536));
+end $$;
+
 -- Invocations as the wire shows them, and what caches their answers: `revision` is 0 while open, such an
 -- answer must not be cached; else it is kept under the key and for the request that the hashes name.
 create function invocation_json(p_ids uuid[])
@@ -18,11 +40,13 @@ begin
         'actionVersion', e.action_version,
         'status', q.status,
         'responseStatus', coalesce(s.response_status, v.response_status),
-        'response', case when s.response is null then null
+        'response', case when s.effect_id is null then body_view(v.response)
+                         when s.response is null then null
                          when length(s.response) > 65536 and s.response_view is null
                              then to_json(left(convert_from(s.response, 'UTF8'), 65536))
                          else coalesce(s.response_view, convert_from(s.response, 'UTF8'))::json end,
         'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error),
+        'cause', case when q.status = 'failed' and q.reason <> 'manual' then s.error end,
         'pendingApproval', q.stage = 'awaiting_approval',
         'approvalId', case when e.approval_id is not null then prefixed('apr', e.approval_id) end,
         'idempotencyKey', e.idempotency_key,
@@ -36,13 +60,14 @@ begin
         'settledAt', iso(q.settled_at))::text, -1)
         || case when e.governed then format(', "grade" : "%s"', q.grade) else '' end
         || case when s.response_truncated or (length(s.response) > 65536 and s.response_view is null)
+                     or length(v.response) > 65536
                 then ', "responseTruncated" : true' else '' end || '}'
     from effects e
     join effect_states q on q.id = e.id
     left join settlements s on s.effect_id = e.id
     left join keys k on k.environment_id = e.environment_id
         and k.key_hash = sha256(convert_to(e.idempotency_key, 'UTF8'))
-    left join lateral (select x.response_status from evidence x
+    left join lateral (select x.response_status, x.response from evidence x
                        where s.effect_id is null and x.effect_id = e.id and x.kind = 'dispatch'
                        order by x.n desc limit 1) v on true
     where e.id = any (v_ids) and e.id between v_ids[1] and v_ids[cardinality(v_ids)];

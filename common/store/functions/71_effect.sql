@@ -108,10 +108,13 @@ $$;
 -- pass. What asks for open effects only is read from the table of those, however long the history is.
 create function effects_page(p_environment int, p_open boolean, p_action text, p_outcome effect_outcome,
                              p_stage effect_stage, p_grade text, p_adapter text, p_older_s bigint,
-                             p_by_age boolean, p_limit bigint, p_offset bigint, p_held_to text[])
+                             p_by_age boolean, p_limit bigint, p_offset bigint, p_held_to text[],
+                             p_conflict boolean)
 returns table (docs text, total bigint) language plpgsql stable as $$
 declare
-    v_from text := case when p_open then 'open_effects k join effect_states q on q.id = k.id' else 'effect_states q' end;
+    v_from text := case when p_open then 'open_effects k join effect_states q on q.id = k.id'
+                        when p_conflict then 'conflicts k join effect_states q on q.id = k.effect_id'
+                        else 'effect_states q' end;
     v_where text := 'q.environment_id = $1 and q.governed'
         || case when p_action is not null then ' and q.action_name = $2' else '' end
         || case when p_outcome is not null then ' and q.outcome = $3' else '' end
@@ -119,6 +122,7 @@ declare
         || case when p_grade is not null then ' and q.grade = $5' else '' end
         || case when p_adapter is not null then ' and q.adapter = $6' else '' end
         || case when p_older_s is not null then ' and q.created_at <= hf_now() - make_interval(secs => $7)' else '' end
+        || case when p_conflict then ' and q.conflict' when not p_conflict then ' and not q.conflict' else '' end
         || case when p_held_to is not null then ' and q.action_name = any ($10)' else '' end;
     v_ids uuid[];
 begin
