@@ -29,7 +29,7 @@ ACCEPT = {
     "request_hash": "bytea", "secrets": "text", "provider_key": "text", "dimension": "text",
     "unit": "text", "amount": "bigint", "bound": "text", "resource": "text", "requested_by": "uuid",
     "agent": "text", "run": "text", "span": "text", "has_read_back": "boolean",
-    "fault_drill": "boolean", "dispatch_before_s": "int",
+    "fault_drill": "boolean", "dispatch_before_s": "int", "gate": "text",
 }
 SETTLE = {
     "id": "uuid", "kind": "text", "seq": "int", "outcome": "effect_outcome", "reason": "settle_reason",
