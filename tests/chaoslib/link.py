@@ -1,7 +1,9 @@
-"""A link to the provider that can be cut: a proxy in a process of its own, that resets, swallows or delays."""
+"""A link to the provider, Postgres or Redis that can be cut: a proxy in a process of its own, that resets, swallows or
+delays."""
 
 import asyncio
 import multiprocessing
+import signal
 import socket
 import struct
 
@@ -58,12 +60,18 @@ async def serve(listener, port, mode):
         await server.serve_forever()
 
 
+def link_run(listener, port, mode):
+    """Ends when its maker says so: Ctrl-C is for the maker, who has the fleet to end first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(serve(listener, port, mode))
+
+
 class Link:
     def __init__(self, port):
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port = listener.getsockname()[1]
         self.mode = multiprocessing.Value("i", 0)
-        self.process = multiprocessing.Process(target=lambda: asyncio.run(serve(listener, port, self.mode)), daemon=True)
+        self.process = multiprocessing.Process(target=link_run, args=(listener, port, self.mode), daemon=True)
         self.process.start()
         listener.close()
 

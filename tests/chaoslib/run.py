@@ -10,15 +10,14 @@ import random
 import signal
 import threading
 import time
-
-import psycopg
+import urllib.parse
 
 import ledgers
 from agents import Agents
-from harness import Fleet, unique, wait_until
+from harness import Fleet, wait_until
 from link import Link
 from protocol import EXPECTED_LIMITS
-from schedule import SERVICES, schedule_make
+from schedule import LINKED, SERVICES, schedule_make
 from scene import Scene, effect_url
 
 SETTLE_S = 120  # what the provider can tell has to be settled by then
@@ -48,7 +47,7 @@ class Chaos:
         self.options = options
         self.counts = collections.Counter()
         self.chance = random.Random(f"mischief {options.seed}")
-        self.locks = {name: threading.Lock() for name in SERVICES}
+        self.locks = {name: threading.Lock() for name in [*SERVICES, *LINKED]}
         self.stopping = threading.Event()
         self.problems = []
 
@@ -59,11 +58,25 @@ class Chaos:
         self.fleet = Fleet("chaos", settings={"HOLDFAST_READBACK_SCHEDULE": "1s,1s,2s,2s,4s"}, **counts).up()
         self.scene = Scene(self.fleet)
         self.link = Link(self.fleet.sandbox.port)
+        self.links = {"provider": self.link, **self.server_links()}
         self.action = self.scene.refund_action(base=f"http://127.0.0.1:{self.link.port}")
         self.limit = self.scene.limit(self.action, amount=AMOUNT_MAX, period="total")
         urls = self.fleet.env.get("FLEET_INGEST_URLS", self.fleet.url).split()
         self.agents = Agents([url.split("=", 1)[-1] for url in urls], self.scene.agent.key, self.action,
                              self.options.seed, self.options.agents)
+
+    def server_links(self):
+        """Puts a link between every service and Postgres, and Redis. The comparison goes around them."""
+        lines, links = [], {}
+        for server, name in (("postgres", "HOLDFAST_DATABASE_URL"), ("redis", "HOLDFAST_REDIS_URL")):
+            port = urllib.parse.urlsplit(self.fleet.env[name]).port
+            links[server] = Link(port)
+            lines.append(f"{name}={self.fleet.env[name].replace(f':{port}', f':{links[server].port}')}\n")
+        (self.fleet.dir / "override").mkdir()
+        for service in SERVICES:
+            (self.fleet.dir / "override" / service).write_text("".join(lines))
+        self.fleet.restart(*SERVICES)
+        return links
 
     # ---- faults
 
@@ -73,7 +86,7 @@ class Chaos:
     def restart(self, name):
         for _ in range(5):
             try:
-                return self.fleet.restart(name)
+                return self.fleet.restart(name, "--no-wait")
             except Exception as error:
                 self.problems.append(f"restart {name}: {str(error)[-300:]}")
                 time.sleep(1)
@@ -103,9 +116,11 @@ class Chaos:
         os.kill(pid, signal.SIGCONT)
 
     def fault_link(self, event):
-        self.link.set(event.target)
-        time.sleep(event.lasts)
-        self.link.set("pass")
+        name, mode = event.target.split(":")
+        with self.locks[name]:
+            self.links[name].set(mode)
+            time.sleep(event.lasts)
+            self.links[name].set("pass")
 
     def fault_cut_database(self, event):
         self.admin("select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'holdfast%%'"
@@ -171,7 +186,8 @@ class Chaos:
 
     def calm(self):
         self.stopping.set()
-        self.link.set("pass")
+        for link in self.links.values():
+            link.set("pass")
         self.fleet.sandbox.control("DELETE", "/faults")
         self.fleet.up()
         self.resumed()
@@ -288,8 +304,8 @@ def run(options):
     try:
         status = chaos.run()
     finally:
-        if hasattr(chaos, "link"):
-            chaos.link.end()
+        for link in getattr(chaos, "links", {}).values():
+            link.end()
         if options.keep and status != 0 and hasattr(chaos, "fleet"):
             import shutil
             shutil.copytree(chaos.fleet.dir / "log", pathlib.Path(options.keep), dirs_exist_ok=True)

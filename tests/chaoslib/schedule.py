@@ -9,10 +9,11 @@ SERVICES = ["ingest-1", "ingest-2", "dispatcher-1", "dispatcher-2", "dispatcher-
 KILLED = [*SERVICES, "dispatcher-1", "dispatcher-2", "dispatcher-3"]
 
 # Of each kind so many a minute, as far as time lets it.
-RATES = {"kill": 30, "pause": 8, "link": 10, "cut_database": 6, "cut_redis": 4, "flush_redis": 2, "halt": 1,
+RATES = {"kill": 30, "pause": 8, "link": 20, "cut_database": 6, "cut_redis": 4, "flush_redis": 2, "halt": 1,
          "pause_kafka": 1, "restart_redis": 0.5, "restart_database": 0.5, "restart_kafka": 0.2}
 
-LINKS = ["reset_before", "reset_after", "black_hole", "delay"]
+MODES = ["reset_before", "reset_after", "black_hole", "delay"]
+LINKED = ["provider", "provider", "postgres", "redis"]  # the provider's is disturbed twice as often
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ def target_of(kind, chance):
         return chance.choice(KILLED)
     if kind == "pause":
         return chance.choice(KILLED)
-    return chance.choice(LINKS) if kind == "link" else ""
+    return f"{chance.choice(LINKED)}:{chance.choice(MODES)}" if kind == "link" else ""
 
 
 def lasts_of(kind, chance):
