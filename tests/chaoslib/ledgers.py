@@ -13,6 +13,7 @@ class Effect:
     outcome: str      # open, succeeded, failed or not_dispatched
     by_person: bool   # the settlement is somebody's word
     conflict: bool = False
+    odd: bool = False  # the provider was told to make two records of it, or another one than was asked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ def broken_promises(told, operations, effects, counted, limits):
         count = counted.get(effect.id, Counted(0, 0))
         if effect.outcome == OPEN:
             yield "stuck", f"{effect.id} is open at the end"
-        elif effect.conflict:
+        elif effect.conflict and not effect.odd:
             yield "conflict", f"{effect.id} is in conflict"
         elif effect.outcome == SUCCEEDED and count.applied == 0:
             yield "false success", f"{effect.id} succeeded and the provider has nothing"

@@ -40,6 +40,11 @@ def test_each_thing_that_is_wrong_is_found(name, id, value, kind):
     assert kind in found(**{name: {**RIGHT[name], id: value}})
 
 
+def test_a_conflict_that_the_provider_made_is_none_of_ours():
+    odd = Effect("eff_c", "succeeded", True, conflict=True, odd=True)
+    assert found(effects={**RIGHT["effects"], "eff_c": odd}) == []
+
+
 def test_what_was_accepted_and_is_gone_is_lost():
     effects = {id: effect for id, effect in RIGHT["effects"].items() if id != "eff_c"}
     assert "lost" in found(effects=effects)
