@@ -1,6 +1,6 @@
 """What tests of policies and approvals play on: a scene with people who decide, and short ways to say things."""
 
-from harness import unique
+from harness import unique, wait_until
 from scene import Scene
 
 APPROVALS = "/api/v2/approvals"
@@ -62,7 +62,6 @@ class Governed(Scene):
 
     def ended(self, invocation_id, timeout=20):
         """The invocation once it is settled or rejected."""
-        from harness import wait_until
         return wait_until(lambda: self.if_ended(invocation_id), timeout, what=f"the end of {invocation_id}")
 
     def if_ended(self, invocation_id):
