@@ -214,7 +214,7 @@ class Chaos:
         def open_ones():
             rows = self.open_effects()
             self.left = [row["id"] for row in rows]
-            if any(row["outcome"] != "unknown" for row in rows):
+            if any(row["outcome"] != "unknown" and row["id"] not in odd for row in rows):
                 return False
             return all(id in odd or self.counted(id).applied == 0 for id in self.left)
 
