@@ -25,7 +25,8 @@ SETTLE_S = 120  # what the provider can tell has to be settled by then
 AMOUNT_MAX = 2 ** 53 - 1
 
 # How the provider misbehaves, a rule for a few requests. What only a person can settle is with the agents: they know
-# which operation it was done to.
+# which operation it was done to. An early 200 says nothing here: "succeeded" from a provider that has nothing would be
+# believed, whatever we did.
 MISCHIEF = [
     ("write", "drop", {}), ("write", "reset", {}), ("write", "hang", {"ms": 1500}), ("write", "delay_ms", {"ms": 700}),
     ("write", "garbage", {}), ("write", "truncate_head", {}), ("write", "truncate_body", {}), ("write", "truncate_chunk", {}),
@@ -34,7 +35,7 @@ MISCHIEF = [
     ("write", "status", {"status": 402}), ("write", "html", {"status": 200, "apply": True}), ("write", "stale_keepalive", {}),
     ("write", "stale_keepalive", {"mode": "unread"}), ("write", "drip", {"ms": 5}), ("write", "status", {"status": 429}),
     ("write", "status", {"status": 103}), ("write", "stale_keepalive", {"mode": "idle", "ms": 50}), ("write", "reset_early", {}),
-    ("write", "early_200", {}), ("write", "truncate_chunk", {"mode": "no_last"}), ("write", "lag", {"reads": 2}),
+    ("write", "early_200", {"body": "busy"}), ("write", "truncate_chunk", {"mode": "no_last"}), ("write", "lag", {"reads": 2}),
     ("write", "raw", {"body_base64": base64.b64encode(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{").decode()}),
     ("write", "body_raw", {"body_base64": base64.b64encode(b'{"id": "re_').decode()}),
     ("read", "status", {"status": 503}), ("read", "status", {"status": 429, "headers": {"Retry-After": "1"}}),
