@@ -163,12 +163,13 @@ static void item_tell(const struct settle_item *item, const char *was_stage)
 {
     enum stage from = STAGE_READY;
     char id[ULID_PREFIXED_SIZE];
-    if (item->result == SETTLE_CONFLICT)
+    if (item->result == SETTLE_CONFLICT) {
         metric_add(metric_counter("holdfast_conflicts_total", "",
                                   "Effects that were marked as in conflict."),
                    1);
-    log_event(LOG_ERROR, "effect_conflict", "effect=%s by=%s",
-              ulid_format_prefixed("eff", &item->effect, id), item->by);
+        log_event(LOG_ERROR, "effect_conflict", "effect=%s by=%s",
+                  ulid_format_prefixed("eff", &item->effect, id), item->by);
+    }
     if (was_stage == NULL || !stage_parse(was_stage, &from))
         return;
     if (item->result == SETTLE_SETTLED)

@@ -76,3 +76,12 @@ def test_the_scheduler_measures_what_is_open(scene, fleet):
 
     wait_until(measured, 15, what="the figures of the scheduler")
     assert fleet.metric("scheduler-1", "holdfast_open_conflicts") is not None
+
+
+def test_only_a_conflict_is_logged_as_one(scene, fleet):
+    made = scene.refund(scene.refund_action(), unique("pi"))
+    assert made["status"] == "succeeded"
+    scene.effect_when(made["effectId"], lambda e: e["grade"] == "confirmed")
+    for name in ("dispatcher-1", "reconciler-1"):
+        lines = [line for line in fleet.log(name).splitlines() if made["effectId"] in line]
+        assert not [line for line in lines if "effect_conflict" in line], lines
