@@ -95,6 +95,16 @@ static void length_take(struct answer *answer, const char *value, size_t len)
         answer->promised = length;
 }
 
+/* Only a plain "chunked" says where the body ends, once, and not beside a length: else two parties
+ * could see it end at two places, and the answer may be another's. */
+static void encoding_take(struct answer *answer, const char *value, size_t len)
+{
+    bool plain = len == 7 && strncasecmp(value, "chunked", 7) == 0;
+    if (!plain || answer->chunked)
+        answer->malformed = true;
+    answer->chunked = answer->chunked || plain;
+}
+
 static void header_take(struct answer *answer, const char *line, size_t len)
 {
     size_t value_len;
@@ -102,8 +112,9 @@ static void header_take(struct answer *answer, const char *line, size_t len)
     if (value)
         length_take(answer, value, value_len);
     value = line_value(line, len, "Transfer-Encoding", &value_len);
-    if (value && value_len >= 7 && strncasecmp(value + value_len - 7, "chunked", 7) == 0)
-        answer->chunked = true;
+    if (value)
+        encoding_take(answer, value, value_len);
+    answer->malformed = answer->malformed || (answer->chunked && answer->promised >= 0);
     if (answer->head_truncated || answer->head.len + len > answer->head.max)
         answer->head_truncated = true;
     else
