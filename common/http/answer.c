@@ -95,14 +95,15 @@ static void length_take(struct answer *answer, const char *value, size_t len)
         answer->promised = length;
 }
 
-/* Only a plain "chunked" says where the body ends, once, and not beside a length: else two parties
- * could see it end at two places, and the answer may be another's. */
+/* Chunks, last and once, and not beside a length: else two parties could see the body end at two
+ * places, and the answer may be another's. */
 static void encoding_take(struct answer *answer, const char *value, size_t len)
 {
-    bool plain = len == 7 && strncasecmp(value, "chunked", 7) == 0;
-    if (!plain || answer->chunked)
+    bool last = len >= 7 && strncasecmp(value + len - 7, "chunked", 7) == 0 &&
+                (len == 7 || strchr(", \t", value[len - 8]) != NULL);
+    if (!last || answer->chunked)
         answer->malformed = true;
-    answer->chunked = answer->chunked || plain;
+    answer->chunked = answer->chunked || last;
 }
 
 static void header_take(struct answer *answer, const char *line, size_t len)
