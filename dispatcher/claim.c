@@ -39,12 +39,13 @@ struct claimer {
     struct waiting taken[BATCH_MOST];
     struct waiting *batch; /* the part of `taken` that is being claimed */
     size_t count;
+    bool replays;                    /* the batch is of replays, else of dispatches */
     struct destination *destination; /* whose slots the batch holds */
     struct ulid claim_id;
     int64_t send_by_ms; /* clock_boot_ms: counted from before BEGIN */
 };
 
-/* The columns of claim_batch and claim_recover. */
+/* The columns of claim_batch, replay_claim and claim_recover. */
 enum {
     COL_EFFECT,
     COL_VERDICT,
@@ -61,11 +62,14 @@ enum {
     COL_PROVIDER_KEY,
     COL_FAULT_DRILL,
     COL_SECRETS,
-    COL_SECRET_VERSIONS
+    COL_SECRET_VERSIONS,
+    COL_SEQ /* claim_batch has none: it claims attempt 1 */
 };
 
 static const char claim_sql[] =
     "select * from claim_batch($1::uuid[], $2::uuid, $3, $4::uuid, $5::int, $6::int)";
+static const char replay_sql[] = "select * from replay_claim($1::uuid[], $7::int[], $2::uuid, $3, "
+                                 "$4::uuid, $5::int, $6::int)";
 static const char recover_sql[] = "select * from claim_recover($1::uuid[], $2::uuid)";
 
 /* ---- from a row to a send ---- */
@@ -146,13 +150,18 @@ static bool journal_write(struct send_record *record, void *opaque)
     return x->journal_entry != JOURNAL_NONE;
 }
 
+static int row_seq(const PGresult *r, int row)
+{
+    return PQnfields(r) > COL_SEQ ? (int)row_int(r, row, COL_SEQ) : 1;
+}
+
 static struct dispatch *row_dispatch(struct claimer *c, const PGresult *r, int row)
 {
     struct dispatch *x = calloc(1, sizeof *x);
     must(x != NULL);
     row_uuid(r, row, COL_EFFECT, &x->effect);
     x->environment = (int)row_int(r, row, COL_ENVIRONMENT);
-    x->seq = 1;
+    x->seq = row_seq(r, row);
     row_uuid(r, row, COL_ACTION, &x->action);
     x->action_name = strdup(row_text(r, row, COL_ACTION_NAME));
     x->action_version = (int)row_int(r, row, COL_ACTION_VERSION);
@@ -184,12 +193,22 @@ static void dispatch_never_left(struct claimer *c, struct dispatch *x, const cha
     must(queue_try_put(c->d->ended, x));
 }
 
+static void replay_log(const struct ulid *effect, int seq, const char *event, const char *reason)
+{
+    char id[ULID_PREFIXED_SIZE];
+    log_event(LOG_INFO, event, "effect=%s seq=%d reason=%s",
+              ulid_format_prefixed("eff", effect, id), seq, reason);
+}
+
 static void row_send(struct claimer *c, const PGresult *r, int row)
 {
     struct error err = {0};
     struct dispatch *x = row_dispatch(c, r, row);
-    transition_made(&x->effect, STAGE_READY, STAGE_DISPATCHING, OUTCOME_PENDING, REASON_NONE,
-                    service_name());
+    if (x->seq == 1)
+        transition_made(&x->effect, STAGE_READY, STAGE_DISPATCHING, OUTCOME_PENDING, REASON_NONE,
+                        service_name());
+    else
+        replay_log(&x->effect, x->seq, "replay_claimed", "");
     x->filled = row_fill(c, r, row, &err);
     x->send.filled = x->filled;
     if (x->filled == NULL)
@@ -292,6 +311,9 @@ static void rows_take(struct claimer *c, const PGresult *r)
             row_rejected(c, r, i, REASON_REFUSED);
         } else if (strcmp(verdict, "expired") == 0) {
             row_rejected(c, r, i, REASON_EXPIRED);
+        } else if (strcmp(verdict, "not_sent") == 0) {
+            row_uuid(r, i, COL_EFFECT, &effect);
+            replay_log(&effect, row_seq(r, i), "replay_not_sent", row_text(r, i, COL_DETAIL));
         } else if (strcmp(verdict, "damaged") == 0) {
             row_uuid(r, i, COL_EFFECT, &effect);
             log_event(LOG_ERROR, "effect_damaged", "effect=%s reason=%s",
@@ -307,37 +329,46 @@ static void rows_take(struct claimer *c, const PGresult *r)
 
 static int waiting_compare(const void *a, const void *b)
 {
-    return ulid_compare(&((const struct waiting *)a)->message.effect,
-                        &((const struct waiting *)b)->message.effect);
+    const struct effect_message *one = &((const struct waiting *)a)->message;
+    const struct effect_message *other = &((const struct waiting *)b)->message;
+    int by_effect = ulid_compare(&one->effect, &other->effect);
+    return by_effect != 0 ? by_effect : (one->seq > other->seq) - (one->seq < other->seq);
 }
 
-/* Ascending ids, each once: a message may have been delivered twice into one batch. */
-static void ids_put(struct claimer *c, struct array *ids)
+/* Ascending, each once, with the numbers of the attempts: a message may have been delivered twice
+ * into one batch. */
+static void ids_put(struct claimer *c, struct array *ids, struct array *seqs)
 {
     qsort(c->batch, c->count, sizeof *c->batch, waiting_compare);
     array_init(ids, ARRAY_UUID, UUIDS_MAX);
-    for (size_t i = 0; i < c->count; i++)
-        if (i == 0 || waiting_compare(&c->batch[i - 1], &c->batch[i]) != 0)
-            array_put_uuid(ids, &c->batch[i].message.effect);
+    array_init(seqs, ARRAY_INT4, UUIDS_MAX);
+    for (size_t i = 0; i < c->count; i++) {
+        if (i > 0 && waiting_compare(&c->batch[i - 1], &c->batch[i]) == 0)
+            continue;
+        array_put_uuid(ids, &c->batch[i].message.effect);
+        array_put_int(seqs, c->batch[i].message.seq);
+    }
 }
 
 static bool claim_ask(struct claimer *c, PGresult **r, struct error *err)
 {
     char lease[24], provider[24];
     struct ulid incarnation;
-    struct array ids;
-    struct store_param params[6];
+    struct array ids, seqs;
+    struct store_param params[7];
     memcpy(incarnation.bytes, service_incarnation(), sizeof incarnation.bytes);
-    ids_put(c, &ids);
-    must(array_param(&ids, &params[0]));
+    ids_put(c, &ids, &seqs);
+    must(array_param(&ids, &params[0]) && array_param(&seqs, &params[6]));
     params[1] = store_uuid(&c->claim_id);
     params[2] = store_text(service_name());
     params[3] = store_uuid(&incarnation);
     params[4] = store_int(c->d->lease_ms, lease);
     params[5] = store_int(c->d->provider_timeout_ms, provider);
-    struct store_statement statement = {claim_sql, params, 6, true};
+    struct store_statement statement = {c->replays ? replay_sql : claim_sql, params,
+                                        c->replays ? 7 : 6, true};
     bool ok = store_transact(c->store, &statement, 1, r, err);
     array_free(&ids);
+    array_free(&seqs);
     return ok;
 }
 
@@ -347,10 +378,11 @@ static PGresult *claim_recover(struct claimer *c)
 {
     for (;;) {
         struct error err = {0};
-        struct array ids;
+        struct array ids, seqs;
         struct store_param params[2];
         PGresult *r = NULL;
-        ids_put(c, &ids);
+        ids_put(c, &ids, &seqs);
+        array_free(&seqs);
         must(array_param(&ids, &params[0]));
         params[1] = store_uuid(&c->claim_id);
         struct store_statement statement = {recover_sql, params, 2, true};
@@ -432,6 +464,28 @@ static void claim_run(struct claimer *c)
     claim_run(c);
 }
 
+/* Claims what was taken: the dispatches, then the replays, which have a claim of their own. */
+static void taken_claim(struct claimer *c)
+{
+    size_t count = c->count, dispatches = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (c->taken[i].message.seq > 1)
+            continue;
+        struct waiting one = c->taken[i];
+        c->taken[i] = c->taken[dispatches];
+        c->taken[dispatches++] = one;
+    }
+    c->replays = false;
+    c->count = dispatches;
+    if (dispatches > 0)
+        claim_run(c);
+    c->replays = true;
+    c->batch = c->taken + dispatches;
+    c->count = count - dispatches;
+    if (c->count > 0)
+        claim_run(c);
+}
+
 void *claim_thread(void *opaque)
 {
     struct dispatcher *d = opaque;
@@ -453,7 +507,7 @@ void *claim_thread(void *opaque)
         if (c->count == 0)
             continue;
         crowded = c->count > 1;
-        claim_run(c);
+        taken_claim(c);
         destinations_claimed(d->destinations, c->destination);
     }
     vault_free(c->vault);

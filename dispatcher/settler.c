@@ -171,7 +171,6 @@ static void batch_end(struct settler *s)
 static void batch_settle(struct settler *s)
 {
     struct error err = {0};
-    qsort(s->batch, s->count, sizeof *s->batch, dispatch_compare);
     for (size_t i = 0; i < s->count; i++)
         item_take(s, s->batch[i], &s->items[i], &s->meanings[i]);
     int64_t give_up_ms = 0;
@@ -186,6 +185,34 @@ static void batch_settle(struct settler *s)
         usleep(RETRY_MS * 1000);
     }
     batch_end(s);
+}
+
+/* Sorts what is in hand and brings the first of each effect to the front: how many. The late end of
+ * an effect's first write may come together with the end of its replay. */
+static size_t batch_distinct(struct settler *s)
+{
+    struct dispatch *again[BATCH_MOST];
+    size_t distinct = 0, repeated = 0;
+    qsort(s->batch, s->count, sizeof *s->batch, dispatch_compare);
+    for (size_t i = 0; i < s->count; i++) {
+        if (distinct > 0 && dispatch_compare(&s->batch[distinct - 1], &s->batch[i]) == 0)
+            again[repeated++] = s->batch[i];
+        else
+            s->batch[distinct++] = s->batch[i];
+    }
+    memcpy(s->batch + distinct, again, repeated * sizeof *again);
+    return distinct;
+}
+
+static void ended_settle(struct settler *s)
+{
+    while (s->count > 0) {
+        size_t distinct = batch_distinct(s), repeated = s->count - distinct;
+        s->count = distinct;
+        batch_settle(s);
+        memmove(s->batch, s->batch + distinct, repeated * sizeof *s->batch);
+        s->count = repeated;
+    }
 }
 
 void *settler_thread(void *opaque)
@@ -205,7 +232,7 @@ void *settler_thread(void *opaque)
                               crowded ? d->settle_linger_ms : 0);
         crowded = s->count > 1;
         if (s->count > 0)
-            batch_settle(s);
+            ended_settle(s);
         else if (queue_closed(d->ended))
             break;
     }

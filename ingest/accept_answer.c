@@ -3,10 +3,12 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/transition.h"
 #include "ingest/accept.h"
 #include "ingest/grants.h"
 #include "ingest/waiters.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +45,9 @@ static void accepted_go_on(struct accept_call *a, struct producer *producer, int
     int environment = call->principal->environment;
     int64_t deadline_ms = call->arrived_ms + a->wait_ms;
     bool open = a->gate == GATE_OPEN;
+    if (a->gate == GATE_DENIED)
+        transition_made(&a->effect, STAGE_AWAITING_APPROVAL, STAGE_REJECTED, OUTCOME_NOT_DISPATCHED,
+                        REASON_DENIED, "policy");
     waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, a->wait_ms == 0 || !open);
     call = NULL; /* answered by whoever finds it there */
     if (open)
@@ -137,6 +142,39 @@ static void retry_refused_tell(struct accept_call *a)
     free(details);
 }
 
+static void part_halted_tell(struct accept_call *a)
+{
+    bool action = strncmp(a->detail, "action ", 7) == 0;
+    struct buf details;
+    buf_init(&details, 2048);
+    buf_printf(&details, "{\"%s\":", action ? "action" : "destination");
+    const char *name = a->detail + strcspn(a->detail, " ") + 1;
+    json_put_string(&details, name, strlen(name));
+    buf_puts(&details, "}");
+    call_error(a->call, 409, action ? "ACTION_HALTED" : "DESTINATION_HALTED", details.data,
+               "The %s is halted. Nothing was stored and nothing will be sent. Stop, and ask an "
+               "operator.",
+               a->detail);
+    buf_free(&details);
+}
+
+/* "minute 12 60": of 60 calls a minute none is left for 12 seconds. */
+static void over_budget_tell(struct accept_call *a)
+{
+    char period[16] = "";
+    long long seconds = 1, most = 0;
+    char details[96];
+    must(sscanf(a->detail, "%15s %lld %lld", period, &seconds, &most) == 3);
+    seconds = seconds > 1 ? seconds : 1;
+    snprintf(details, sizeof details, "{\"period\":\"%s\",\"limit\":%lld,\"retryAfter\":%lld}",
+             period, most, seconds);
+    call_error(a->call, 429, "RATE_LIMIT_EXCEEDED", details,
+               "This API key may make %lld new calls a %s and has made them. Nothing was stored. "
+               "Send the same request with the same Idempotency-Key in %lld seconds.",
+               most, period, seconds);
+    a->call->retry_after_s = (int)seconds;
+}
+
 static void failure_tell(struct accept_call *a)
 {
     struct error *err = &a->failure;
@@ -185,6 +223,12 @@ static void one_deliver(struct accept_call *a, struct producer *producer, int32_
             "The environment %s is halted. Nothing was stored and nothing will be sent. Stop, "
             "and ask an operator.",
             a->call->principal->environment_name);
+        break;
+    case VERDICT_PART_HALTED:
+        part_halted_tell(a);
+        break;
+    case VERDICT_OVER_BUDGET:
+        over_budget_tell(a);
         break;
     case VERDICT_RETRY_REFUSED:
         retry_refused_tell(a);

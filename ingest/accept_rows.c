@@ -155,6 +155,8 @@ static const struct {
     {"operation_same", VERDICT_OPERATION_SAME},
     {"operation_reuse", VERDICT_OPERATION_REUSE},
     {"halted", VERDICT_HALTED},
+    {"part_halted", VERDICT_PART_HALTED},
+    {"over_budget", VERDICT_OVER_BUDGET},
     {"retry_refused", VERDICT_RETRY_REFUSED},
     {"compensates_refused", VERDICT_COMPENSATES_REFUSED},
 };

@@ -92,7 +92,7 @@ void approved_effect_publish(const struct approved_effect *approved)
 {
     struct effect_message message = {.effect = approved->effect,
                                      .environment = approved->environment,
-                                     .seq = 1,
+                                     .seq = approved->seq,
                                      .reply = table.reply};
     struct buf payload;
     struct error err = {0};

@@ -19,11 +19,12 @@ void approval_wait_stop(void);
  * wait, the call is still yours. */
 bool approval_wait_add(const struct ulid *approval, struct call *call, int64_t deadline_ms);
 
-/* An approved effect is ready: tells the dispatchers. When that fails the scheduler does it later.
- */
+/* An approved effect is ready, or a replay was asked for: tells the dispatchers. When that fails
+ * the scheduler does it later. */
 struct approved_effect {
     struct ulid effect;
     int environment;
+    int seq;               /* 1; more: of a replay */
     char destination[264]; /* MESSAGE_DESTINATION_SIZE */
 };
 void approved_effect_publish(const struct approved_effect *approved);

@@ -127,6 +127,7 @@ extern const struct route routes_invoke[];
 extern const struct route routes_claims[];
 extern const struct route routes_invocations[];
 extern const struct route routes_effects[];
+extern const struct route routes_effect_batches[];
 extern const struct route routes_secrets[];
 extern const struct route routes_limits[];
 extern const struct route routes_environment[];

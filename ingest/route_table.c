@@ -8,9 +8,9 @@
 #define PATH_MAX_BYTES 4096
 
 static const struct route *const tables[] = {
-    routes_invoke,  routes_claims,    routes_invocations, routes_actions,
-    routes_limits,  routes_secrets,   routes_environment, routes_identity,
-    routes_effects, routes_approvals, routes_policies,    routes_policy_files,
+    routes_invoke,   routes_claims,       routes_invocations,    routes_actions, routes_limits,
+    routes_secrets,  routes_environment,  routes_identity,       routes_effects, routes_approvals,
+    routes_policies, routes_policy_files, routes_effect_batches,
 };
 
 /* ---- paths ---- */

@@ -20,12 +20,14 @@ struct job_context {
 typedef int (*job_run)(struct job_context *context, struct error *err);
 enum { JOB_PIECE = 500 };
 
+int job_batches(struct job_context *context, struct error *err);
 int job_expire(struct job_context *context, struct error *err);
 int job_expire_approvals(struct job_context *context, struct error *err);
 int job_forget_replies(struct job_context *context, struct error *err);
 int job_make_partitions(struct job_context *context, struct error *err);
 int job_measure(struct job_context *context, struct error *err);
 int job_publish_reads(struct job_context *context, struct error *err);
+int job_replays(struct job_context *context, struct error *err);
 int job_republish(struct job_context *context, struct error *err);
 int job_sweep(struct job_context *context, struct error *err);
 

@@ -22,12 +22,14 @@ static struct job {
     int64_t every_ms;
     int64_t next_ms; /* clock_boot_ms */
 } jobs[] = {
+    {"batches", job_batches, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
     {"expire", job_expire, NULL, 1000, 0},
     {"expire_approvals", job_expire_approvals, NULL, 1000, 0},
     {"forget_replies", job_forget_replies, NULL, 60000, 0},
     {"make_partitions", job_make_partitions, NULL, 3600000, 0},
     {"measure", job_measure, NULL, 2000, 0},
     {"publish_reads", job_publish_reads, "HOLDFAST_TICK_MS", 0, 0},
+    {"replays", job_replays, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
     {"republish", job_republish, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
     {"sweep", job_sweep, "HOLDFAST_SWEEP_INTERVAL_MS", 0, 0},
 };

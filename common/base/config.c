@@ -136,6 +136,8 @@ static const struct setting settings[] = {
      "How long ingest waits for Redis before it goes on without."},
     {"HOLDFAST_REDIS_URL", KIND_TEXT, "redis://127.0.0.1:6379", "URL", 0, 2048,
      "The Redis that caches replies; empty means none.", HIDE_PASSWORD},
+    {"HOLDFAST_REPLAY_EXPIRES_S", KIND_INT, "900", "s", 1, DAY_S,
+     "How long a replay that was asked for may wait to be sent; then it ends as not sent."},
     {"HOLDFAST_REPLY_TTL_S", KIND_INT, "60", "s", 1, DAY_S,
      "How long Redis keeps the reply of an invocation."},
     {"HOLDFAST_REPUBLISH_AFTER_MS", KIND_INT, "5000", "ms", 10, 3600000,

@@ -15,7 +15,7 @@
 enum { KEY_RANDOM_BYTES = 32, SCOPE_LIST_SIZE = 1024 };
 
 struct key_options {
-    const char *environment, *agent, *name, *actions, *days, *user, *tags;
+    const char *environment, *agent, *name, *actions, *days, *user, *tags, *per_minute, *per_month;
     uint32_t scopes;
 };
 
@@ -45,6 +45,13 @@ static bool scopes_read(const char *list, uint32_t *out, struct error *err)
     return true;
 }
 
+/* A number of calls that a budget may have. */
+static bool number_given(const char *value)
+{
+    size_t digits = strspn(value, "0123456789");
+    return digits > 0 && digits <= 9 && value[digits] == '\0' && strtol(value, NULL, 10) > 0;
+}
+
 /* Reads `--option value` pairs. */
 static bool options_read(int argc, char **argv, struct key_options *o, struct error *err)
 {
@@ -64,6 +71,10 @@ static bool options_read(int argc, char **argv, struct key_options *o, struct er
             o->user = value;
         else if (strcmp(argv[i], "--tags") == 0)
             o->tags = value;
+        else if (strcmp(argv[i], "--calls-per-minute") == 0 && number_given(value))
+            o->per_minute = value;
+        else if (strcmp(argv[i], "--calls-per-month") == 0 && number_given(value))
+            o->per_month = value;
         else if (strcmp(argv[i], "--expires-days") == 0 &&
                  strspn(value, "0123456789") == strlen(value))
             o->days = value;
@@ -102,10 +113,11 @@ static bool key_store(const struct key_options *o, const struct ulid *id,
         "name = $1 "
         "returning id), made as ("
         "insert into api_keys (id, environment_id, name, agent_id, scopes, actions, secret_hash, "
-        "expires_at, user_id, tags) "
+        "expires_at, user_id, tags, calls_per_minute, calls_per_month) "
         "select $2, id, $3, $4, string_to_array($5, ','), string_to_array($6, ','), $7, "
         "hf_now() + make_interval(days => $8::int), $9, "
-        "coalesce(string_to_array($10, ','), '{}') from env returning id, environment_id) "
+        "coalesce(string_to_array($10, ','), '{}'), $11::int, $12::bigint from env "
+        "returning id, environment_id) "
         "insert into audit (environment_id, agent_id, act, target) "
         "select environment_id, 'holdfast keys', 'key.create', prefixed('key', id) from made";
     char scopes[SCOPE_LIST_SIZE];
@@ -120,8 +132,10 @@ static bool key_store(const struct key_options *o, const struct ulid *id,
                                    store_bytes(digest, SHA256_SIZE),
                                    store_text(o->days),
                                    store_text(o->user),
-                                   store_text(o->tags)};
-    PGresult *r = store_query(store, sql, params, 10, false, err);
+                                   store_text(o->tags),
+                                   store_text(o->per_minute),
+                                   store_text(o->per_month)};
+    PGresult *r = store_query(store, sql, params, 12, false, err);
     bool ok = r != NULL;
     PQclear(r);
     store_free(store);
@@ -154,6 +168,8 @@ static int key_list(void)
     static const char sql[] =
         "select prefixed('key', k.id), e.name, k.agent_id, k.name, array_to_string(k.scopes, ','), "
         "coalesce(array_to_string(k.actions, ','), '*'), coalesce(iso(k.expires_at), 'never'), "
+        "coalesce(k.calls_per_minute || '/min ', '') || coalesce(k.calls_per_month || '/month', "
+        "''), "
         "case when k.revoked_at is not null then 'revoked ' || iso(k.revoked_at) "
         "when k.expires_at <= hf_now() then 'expired' else 'valid' end "
         "from api_keys k join environments e on e.id = k.environment_id order by k.created_at";
@@ -161,7 +177,7 @@ static int key_list(void)
     struct store *store = owner_store();
     PGresult *r = store_query(store, sql, NULL, 0, false, &err);
     if (r != NULL)
-        printf("id\tenvironment\tagent\tname\tscopes\tactions\texpires\tstate\n");
+        printf("id\tenvironment\tagent\tname\tscopes\tactions\texpires\tbudget\tstate\n");
     for (int i = 0; i < PQntuples(r); i++)
         for (int j = 0; j < PQnfields(r); j++)
             printf("%s%c", PQgetvalue(r, i, j), j + 1 < PQnfields(r) ? '\t' : '\n');
@@ -210,6 +226,6 @@ int command_keys(int argc, char **argv)
     return command_usage(
         "holdfast keys create --agent AGENT [--env NAME] [--name NAME] [--preset "
         "agent|operator|resolver | --scopes a,b] [--actions a,b] [--user U] [--tags a,b] "
-        "[--expires-days N] "
+        "[--expires-days N] [--calls-per-minute N] [--calls-per-month N] "
         "| list | revoke KEY_ID");
 }

@@ -329,6 +329,7 @@ static void decision_remember(struct call *call, const PGresult *r)
     must(decided != NULL);
     row_uuid(r, 0, 2, &decided->approved.effect);
     decided->approved.environment = call->principal->environment;
+    decided->approved.seq = 1;
     decided->ready = strcmp(verdict, "approved") == 0;
     if (decided->ready)
         snprintf(decided->approved.destination, sizeof decided->approved.destination, "%s",

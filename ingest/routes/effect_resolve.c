@@ -3,10 +3,12 @@
 #include "common/base/json.h"
 #include "common/base/money.h"
 #include "common/settle.h"
+#include "ingest/answers.h"
 #include "ingest/audit.h"
 #include "ingest/routes/effect.h"
 #include "ingest/routes/parse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define NOTE_MAX 4000
@@ -21,21 +23,6 @@ struct resolution {
     const char *external_reference;
     int64_t consumed; /* -1: what was held */
 };
-
-/* ---- who may ---- */
-
-/* The key that made the call, and every key of its agent, may not say how it ended. */
-static bool resolver_is_another(struct call *call, const struct effect_facts *facts)
-{
-    if (ulid_compare(&facts->requested_by, &call->principal->key_id) != 0 &&
-        strcmp(facts->agent_id, call->principal->agent_id) != 0)
-        return true;
-    call_error(call, 403, "SELF_RESOLUTION_REFUSED", NULL,
-               "%s was requested by this key or by another key of the same agent: nobody resolves "
-               "a call of its own",
-               call->segments[0]);
-    return false;
-}
 
 /* ---- notes ---- */
 
@@ -75,7 +62,7 @@ enum route_result effect_note_handle(struct route_worker *worker, struct call *c
 
 /* ---- reading a resolution ---- */
 
-static bool outcome_read(const json_t *body, enum outcome *out, struct error *err)
+bool resolution_outcome_read(const json_t *body, enum outcome *out, struct error *err)
 {
     const char *text = NULL;
     if (!json_field_text(body, "outcome", true, 1, 32, &text, err))
@@ -88,7 +75,8 @@ static bool outcome_read(const json_t *body, enum outcome *out, struct error *er
 }
 
 /* A reason of blanks is none. */
-static bool reason_read(const json_t *body, const char *name, const char **out, struct error *err)
+bool resolution_reason_read(const json_t *body, const char *name, const char **out,
+                            struct error *err)
 {
     char place[32];
     snprintf(place, sizeof place, "/%s", name);
@@ -97,7 +85,7 @@ static bool reason_read(const json_t *body, const char *name, const char **out, 
             error_set_at(err, ERROR_INVALID, place, "must say something"));
 }
 
-static bool partial_read(const json_t *body, const char **out, struct error *err)
+bool resolution_partial_read(const json_t *body, const char **out, struct error *err)
 {
     const char *text = NULL;
     if (!json_field_text(body, "partialEffect", false, 1, 32, &text, err))
@@ -142,18 +130,21 @@ static bool actual_read(const json_t *body, const struct effect_facts *facts,
     if (json_array_size(list) != 1)
         return error_set_at(err, ERROR_INVALID, "/actualImpact",
                             "must be a list of at most one impact");
-    if (out->outcome != OUTCOME_SUCCEEDED)
-        return error_set_at(err, ERROR_INVALID, "/actualImpact",
-                            "goes with outcome succeeded only: failed releases what is held");
-    return actual_item_read(json_array_get(list, 0), facts, &out->consumed, err);
+    if (!actual_item_read(json_array_get(list, 0), facts, &out->consumed, err))
+        return false;
+    bool in_part = out->partial_effect != NULL && strcmp(out->partial_effect, "none") != 0;
+    return out->outcome == OUTCOME_SUCCEEDED || in_part || out->consumed == 0 ||
+           error_set_at(err, ERROR_INVALID, "/actualImpact",
+                        "of a failure needs partialEffect possible or confirmed: otherwise nothing "
+                        "of it happened");
 }
 
 static bool resolution_read(const json_t *body, const struct effect_facts *facts,
                             const char *reason_name, struct resolution *out, struct error *err)
 {
-    return outcome_read(body, &out->outcome, err) &&
-           reason_read(body, reason_name, &out->reason, err) &&
-           partial_read(body, &out->partial_effect, err) &&
+    return resolution_outcome_read(body, &out->outcome, err) &&
+           resolution_reason_read(body, reason_name, &out->reason, err) &&
+           resolution_partial_read(body, &out->partial_effect, err) &&
            json_field_text(body, "externalReference", false, 1, REFERENCE_MAX,
                            &out->external_reference, err) &&
            actual_read(body, facts, out, err);
@@ -196,15 +187,74 @@ static bool resolution_settle(struct route_worker *worker, const struct call *ca
     return ok;
 }
 
-/* Settles, writes the audit row, and says what became of it; the answer itself is the caller's.
- * False: answered. */
+/* Whether the limits that the effect holds can still count what is said to have happened. */
+static bool consumption_fits(struct route_worker *worker, const struct ulid *id, int64_t consumed,
+                             struct error *err)
+{
+    static const char sql[] = "select consumption_fits($1, $2::bigint)";
+    char number[24];
+    struct store_param params[] = {store_uuid(id), store_int(consumed, number)};
+    if (consumed < 0)
+        return true;
+    PGresult *r = store_query(worker->store, sql, params, 2, true, err);
+    bool fits = r != NULL && row_bool(r, 0, 0);
+    PQclear(r);
+    return fits || (r == NULL ? false
+                              : error_set_at(err, ERROR_INVALID, "/actualImpact/0/amount",
+                                             "is more than a limit of the effect can count"));
+}
+
+/* What is settled never moves. But where that was contradicted, a person says what is so: a fact of
+ * its own, by which the limits and the grade go from then on. */
+static bool correction_make(struct route_worker *worker, const struct call *call,
+                            const struct ulid *id, const struct resolution *told, bool *made,
+                            struct error *err)
+{
+    static const char sql[] = "select effect_correct($1, $2::text::effect_outcome, $3, "
+                              "$4::bigint, $5, $6, $7)";
+    char by[ULID_PREFIXED_SIZE], number[24];
+    struct store_param params[] = {
+        store_uuid(id),
+        store_text(outcome_name(told->outcome)),
+        store_text(told->reason),
+        told->consumed >= 0 ? store_int(told->consumed, number) : store_text(NULL),
+        store_text(told->partial_effect),
+        store_text(told->external_reference),
+        store_text(ulid_format_prefixed("key", &call->principal->key_id, by))};
+    PGresult *r = store_query(worker->store, sql, params, 7, true, err);
+    *made = r != NULL && row_bool(r, 0, 0);
+    PQclear(r);
+    return r != NULL;
+}
+
+static void refresh(void *what)
+{
+    answers_refresh(what);
+}
+
+/* A kept reply of the invocation is renewed once the correction is committed. */
+static void refresh_later(struct call *call, const struct ulid *id)
+{
+    struct ulid *copy = malloc(sizeof *copy);
+    must(copy != NULL);
+    *copy = *id;
+    call->committed = refresh;
+    call->committed_what = copy;
+}
+
+/* Settles, or corrects, writes the audit row, and says what became of it; the answer itself is the
+ * caller's. False: answered. */
 static bool resolution_apply(struct route_worker *worker, struct call *call, const char *act,
                              const struct ulid *id, const struct resolution *told,
                              const json_t *body)
 {
     struct error err = {0};
     enum settle_result result;
-    if (!resolution_settle(worker, call, id, told, &result, &err)) {
+    bool corrected = false;
+    if (!consumption_fits(worker, id, told->consumed, &err) ||
+        !resolution_settle(worker, call, id, told, &result, &err) ||
+        (result == SETTLE_WRONG_STAGE &&
+         !correction_make(worker, call, id, told, &corrected, &err))) {
         error_answer(call, &err);
         return false;
     }
@@ -212,11 +262,14 @@ static bool resolution_apply(struct route_worker *worker, struct call *call, con
         effect_in_flight_refuse(call);
         return false;
     }
-    if (result != SETTLE_SETTLED) {
+    if (result != SETTLE_SETTLED && !corrected) {
         wrong_stage_refuse(worker, call, id);
         return false;
     }
-    if (audit_write(worker->store, call, act, call->segments[0], json_incref((json_t *)body), &err))
+    if (corrected)
+        refresh_later(call, id);
+    if (audit_write(worker->store, call, corrected ? "effect.correct" : act, call->segments[0],
+                    json_incref((json_t *)body), &err))
         return true;
     error_answer(call, &err);
     return false;
@@ -233,7 +286,8 @@ static bool resolve_run(struct route_worker *worker, struct call *call, const ch
     json_t *body = body_read(call, false, members);
     if (body == NULL)
         return false;
-    if (effect_facts_read(worker, call, prefix, facts) && resolver_is_another(call, facts)) {
+    if (effect_facts_read(worker, call, prefix, facts) &&
+        effect_is_of_another(call, facts, "SELF_RESOLUTION_REFUSED")) {
         if (resolution_read(body, facts, reason_name, &told, &err))
             applied = resolution_apply(worker, call, act, &facts->id, &told, body);
         else

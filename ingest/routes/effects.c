@@ -141,6 +141,7 @@ static void facts_take(const PGresult *r, struct effect_facts *out)
     snprintf(out->agent_id, sizeof out->agent_id, "%s", row_text(r, 0, 1));
     row_uuid(r, 0, 2, &out->requested_by);
     out->governed = row_bool(r, 0, 3);
+    snprintf(out->adapter, sizeof out->adapter, "%s", row_text(r, 0, 6));
     out->has_impact = !row_null(r, 0, 4);
     if (out->has_impact) {
         snprintf(out->dimension, sizeof out->dimension, "%s", row_text(r, 0, 4));
@@ -151,9 +152,9 @@ static void facts_take(const PGresult *r, struct effect_facts *out)
 bool effect_facts_read(struct route_worker *worker, struct call *call, const char *prefix,
                        struct effect_facts *out)
 {
-    static const char sql[] =
-        "select action_name, agent_id, requested_by, governed, impact_dimension, impact_unit "
-        "from effects where id = $1 and environment_id = $2::int";
+    static const char sql[] = "select action_name, agent_id, requested_by, governed, "
+                              "impact_dimension, impact_unit, adapter "
+                              "from effects where id = $1 and environment_id = $2::int";
     char number[24];
     struct error err = {0};
     bool as_effect = strcmp(prefix, "eff") == 0;
@@ -213,10 +214,16 @@ enum route_result effect_not_sent_refuse(struct call *call)
     return ROUTE_ANSWERED;
 }
 
-static enum route_result replay_handle(struct route_worker *worker, struct call *call)
+bool effect_is_of_another(struct call *call, const struct effect_facts *facts, const char *code)
 {
-    (void)worker;
-    return feature_refused(call, "Replays");
+    if (ulid_compare(&facts->requested_by, &call->principal->key_id) != 0 &&
+        strcmp(facts->agent_id, call->principal->agent_id) != 0)
+        return true;
+    call_error(call, 403, code, NULL,
+               "%s was requested by this key or by another key of the same agent: nobody decides "
+               "about a call of its own",
+               call->segments[0]);
+    return false;
 }
 
 const struct route routes_effects[] = {
@@ -227,7 +234,8 @@ const struct route routes_effects[] = {
     {"POST", "/api/v2/actions/effects/{id}/notes", SCOPE_ACTIONS_RESOLVE, true, effect_note_handle},
     {"POST", "/api/v2/actions/effects/{id}/resolve", SCOPE_ACTIONS_RESOLVE, true,
      effect_resolve_handle},
-    {"POST", "/api/v2/actions/effects/{id}/replay", SCOPE_ACTIONS_RESOLVE, false, replay_handle},
+    {"POST", "/api/v2/actions/effects/{id}/replay", SCOPE_ACTIONS_RESOLVE, true,
+     effect_replay_handle},
     {"POST", "/api/v2/actions/invocations/{id}/resolve", SCOPE_ACTIONS_RESOLVE, true,
      invocation_resolve_handle},
     {0}};

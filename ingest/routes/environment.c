@@ -4,6 +4,9 @@
 #include "ingest/routes/document.h"
 #include "ingest/routes/parse.h"
 
+#include <ctype.h>
+#include <string.h>
+
 #define REASON_MAX 2000
 
 static enum route_result environment_get_handle(struct route_worker *worker, struct call *call)
@@ -32,20 +35,99 @@ static enum route_result halted_answer(struct route_worker *worker, struct call 
                            call->principal->environment_name);
 }
 
-/* Answers once no claim is between its checks and its COMMIT any more: what is in flight then may
- * leave until quietAt, and nothing else. */
-static enum route_result environment_halt(struct route_worker *worker, struct call *call,
-                                          const char *reason)
+/* What a halt or a resume is of: the whole environment, one action, or one destination. */
+struct halt_part {
+    const char *part; /* NULL: the whole environment */
+    char name[301];
+    const char *reason;
+};
+
+/* Hosts are compared in lower case; a port may be named. */
+static bool destination_read(const char *text, struct halt_part *out, struct error *err)
 {
-    static const char sql[] = "select in_flight, iso(quiet_at) from halt($1::int, $2, $3)";
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] <= ' ' || text[i] >= 0x7f || strchr("/@?#", text[i]) != NULL)
+            return error_set_at(err, ERROR_INVALID, "/destination",
+                                "must be a host, or host:port, and no URL");
+        out->name[i] = (char)tolower((unsigned char)text[i]);
+    }
+    out->name[len] = '\0';
+    out->part = "destination";
+    return true;
+}
+
+static bool part_read(const json_t *body, struct halt_part *out, struct error *err)
+{
+    const char *action = NULL, *destination = NULL;
+    *out = (struct halt_part){0};
+    if (!json_field_text(body, "reason", false, 0, REASON_MAX, &out->reason, err) ||
+        !json_field_text(body, "action", false, 1, 255, &action, err) ||
+        !json_field_text(body, "destination", false, 1, 300, &destination, err))
+        return false;
+    if (action != NULL && destination != NULL)
+        return error_set_at(err, ERROR_INVALID, "/destination",
+                            "goes without action: halt one or the other");
+    if (destination != NULL)
+        return destination_read(destination, out, err);
+    if (action != NULL) {
+        out->part = "action";
+        snprintf(out->name, sizeof out->name, "%s", action);
+    }
+    return true;
+}
+
+/* An action may be named by its id; what is not there any more can still be halted and resumed by
+ * its name. False: answered. */
+static bool action_name_find(struct route_worker *worker, struct call *call, struct halt_part *part)
+{
+    static const char sql[] = "select name from actions where environment_id = $1::int and "
+                              "(name = $2 or prefixed('act', id) = $2) limit 1";
     char number[24];
     struct error err = {0};
     struct store_param params[] = {store_int(call->principal->environment, number),
-                                   store_text(reason), store_uuid(&call->principal->key_id)};
-    PGresult *r = store_query(worker->store, sql, params, 3, true, &err);
+                                   store_text(part->name)};
+    if (part->part == NULL || strcmp(part->part, "action") != 0)
+        return true;
+    PGresult *r = store_query(worker->store, sql, params, 2, true, &err);
+    if (r == NULL) {
+        error_answer(call, &err);
+        return false;
+    }
+    bool found = PQntuples(r) == 1;
+    if (found)
+        snprintf(part->name, sizeof part->name, "%s", row_text(r, 0, 0));
+    else
+        document_missing(call, "action", part->name);
+    PQclear(r);
+    return found;
+}
+
+static json_t *part_detail(const struct halt_part *part)
+{
+    json_t *detail = json_pack("{s:s?}", "reason", part->reason);
+    if (part->part != NULL)
+        json_object_set_new(detail, part->part, json_string(part->name));
+    return detail;
+}
+
+/* Answers once no claim is between its checks and its COMMIT any more: what is in flight then may
+ * leave until quietAt, and nothing else. */
+static enum route_result halt_make(struct route_worker *worker, struct call *call,
+                                   const struct halt_part *part)
+{
+    static const char whole[] = "select in_flight, iso(quiet_at) from halt($1::int, $2, $3)";
+    static const char one[] =
+        "select in_flight, iso(quiet_at) from halt_part($1::int, $4, $5, $2, $3)";
+    char number[24];
+    struct error err = {0};
+    struct store_param params[] = {store_int(call->principal->environment, number),
+                                   store_text(part->reason), store_uuid(&call->principal->key_id),
+                                   store_text(part->part), store_text(part->name)};
+    PGresult *r = store_query(worker->store, part->part != NULL ? one : whole, params,
+                              part->part != NULL ? 5 : 3, true, &err);
     bool ok = r != NULL && audit_write(worker->store, call, "environment.halt",
-                                       call->principal->environment_name,
-                                       json_pack("{s:s?}", "reason", reason), &err);
+                                       call->principal->environment_name, part_detail(part), &err);
     enum route_result result = ok ? halted_answer(worker, call, r) : error_answer(call, &err);
     PQclear(r);
     return result;
@@ -53,36 +135,50 @@ static enum route_result environment_halt(struct route_worker *worker, struct ca
 
 static enum route_result halt_handle(struct route_worker *worker, struct call *call)
 {
-    static const char *const members[] = {"reason", NULL};
+    static const char *const members[] = {"reason", "action", "destination", NULL};
     struct error err = {0};
-    const char *reason = NULL;
+    struct halt_part part;
     json_t *body = body_read(call, true, members);
     enum route_result result = ROUTE_ANSWERED;
-    if (body != NULL)
-        result = json_field_text(body, "reason", false, 0, REASON_MAX, &reason, &err)
-                     ? environment_halt(worker, call, reason)
-                     : error_answer(call, &err);
+    if (body != NULL && !part_read(body, &part, &err))
+        result = error_answer(call, &err);
+    else if (body != NULL && action_name_find(worker, call, &part))
+        result = halt_make(worker, call, &part);
     json_decref(body);
     return result;
 }
 
-static enum route_result resume_handle(struct route_worker *worker, struct call *call)
+static enum route_result resume_make(struct route_worker *worker, struct call *call,
+                                     const struct halt_part *part)
 {
-    static const char *const members[] = {NULL};
-    static const char sql[] = "select resume($1::int)";
+    static const char whole[] = "select resume($1::int)";
+    static const char one[] = "select resume_part($1::int, $2, $3)";
     char number[24];
     struct error err = {0};
-    json_t *body = body_read(call, true, members);
-    if (body == NULL)
-        return ROUTE_ANSWERED;
-    json_decref(body);
-    struct store_param params[] = {store_int(call->principal->environment, number)};
-    PGresult *r = store_query(worker->store, sql, params, 1, true, &err);
+    struct store_param params[] = {store_int(call->principal->environment, number),
+                                   store_text(part->part), store_text(part->name)};
+    PGresult *r = store_query(worker->store, part->part != NULL ? one : whole, params,
+                              part->part != NULL ? 3 : 1, true, &err);
     PQclear(r);
     if (r == NULL || !audit_write(worker->store, call, "environment.resume",
-                                  call->principal->environment_name, NULL, &err))
+                                  call->principal->environment_name, part_detail(part), &err))
         return error_answer(call, &err);
     return environment_get_handle(worker, call);
+}
+
+static enum route_result resume_handle(struct route_worker *worker, struct call *call)
+{
+    static const char *const members[] = {"reason", "action", "destination", NULL};
+    struct error err = {0};
+    struct halt_part part;
+    json_t *body = body_read(call, true, members);
+    enum route_result result = ROUTE_ANSWERED;
+    if (body != NULL && !part_read(body, &part, &err))
+        result = error_answer(call, &err);
+    else if (body != NULL && action_name_find(worker, call, &part))
+        result = resume_make(worker, call, &part);
+    json_decref(body);
+    return result;
 }
 
 const struct route routes_environment[] = {

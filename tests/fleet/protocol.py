@@ -44,15 +44,18 @@ REASONS = {"succeeded": "provider_2xx", "failed": "provider_4xx", "not_dispatche
 EXPECTED_LIMITS = """
 with holds as (
     select h.limit_id, h.period, a.hold_amount, o.id is not null as open, o.outcome as open_outcome,
-           s.outcome, coalesce(s.consumed, a.hold_amount) as spent
+           coalesce(x.rehold, 0) as rehold,
+           coalesce(k.consumed, s.consumed, case when s.outcome = 'succeeded' then a.hold_amount end) as spent
     from attempts a
     cross join lateral unnest(a.hold_limits, a.hold_periods) h(limit_id, period)
     left join open_effects o on o.id = a.effect_id
-    left join settlements s on s.effect_id = a.effect_id)
+    left join settlements s on s.effect_id = a.effect_id
+    left join lateral (select c.* from corrections c where c.effect_id = a.effect_id order by c.n desc limit 1) k on true
+    left join contradictions x on x.effect_id = a.effect_id and x.n = coalesce(k.n, 0))
 select l.id, l.reserved, l.unknown_exposure,
-       coalesce(sum(h.hold_amount) filter (where h.open), 0)::bigint as held,
-       coalesce(sum(h.hold_amount) filter (where h.open_outcome = 'unknown'), 0)::bigint as exposed,
-       coalesce(sum(h.spent) filter (where h.outcome = 'succeeded'), 0)::bigint as spent,
+       coalesce(sum(case when h.open then h.hold_amount else h.rehold end), 0)::bigint as held,
+       coalesce(sum(case when h.open_outcome = 'unknown' then h.hold_amount else h.rehold end), 0)::bigint as exposed,
+       coalesce(sum(h.spent), 0)::bigint as spent,
        coalesce((select sum(u.consumed) from limit_usage u where u.limit_id = l.id), 0)::bigint as consumed
 from limits l left join holds h on h.limit_id = l.id
 where l.environment_id = %s group by l.id

@@ -193,7 +193,8 @@ def what_a_person_said_failed_and_the_provider_has(scene):
     effect = scene.effect_when(lost.id, lambda e: e["conflict"])
     assert (effect["stage"], effect["outcome"], effect["grade"], effect["verification"]) == (
         "settled", "failed", "failed", "manual")
-    assert lost.usage() == (0, 0, 0)
+    assert lost.usage() == (0, AMOUNT, AMOUNT)  # what may have happened counts again
+    assert effect["unresolvedExposure"] is True and effect["reservations"][0]["state"] == "held"
     assert effect["nextReadBackAt"] is None  # it was found; a person goes on from here
     retry = scene.agent.invoke(lost.action, {"payment_intent": lost.intent, "amount": AMOUNT},
                                retryOf=lost.invocation_id)

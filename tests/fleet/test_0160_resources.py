@@ -213,8 +213,7 @@ def test_an_edit_is_checked_as_a_whole(scene):
 def test_what_this_version_lacks_is_said(scene, operator):
     for call in (lambda: operator.actions.import_openapi({"openapi": "3.1.0"}),
                  lambda: scene.fleet.client(scene.agent.key).actions.preview("x", {}),
-                 lambda: operator.actions.get_preview("prv_1"),
-                 lambda: scene.fleet.client(scene.resolver.key).actions.replay_effect(f"eff_{NOBODY}")):
+                 lambda: operator.actions.get_preview("prv_1")):
         assert "not part of this version" in str(refused(call, 402, "FEATURE_NOT_AVAILABLE"))
 
 

@@ -148,7 +148,7 @@ def test_each_key_and_operation_names_an_effect_that_exists(worked, db):
 
 
 def test_all_that_is_open_can_still_be_settled(worked, db, clock):
-    """Nothing is wedged: time passes, the sweep and a person close everything, and nothing stays held."""
+    """Nothing is wedged: time passes, the sweep and people close everything, and nothing stays held."""
     environment, _ = worked
     clock("2 days")
     db.sweep()
@@ -159,5 +159,13 @@ def test_all_that_is_open_can_still_be_settled(worked, db, clock):
         results = db.settle_all(*({"id": e, "kind": "manual", "outcome": "failed"} for e in left[at:at + 200]))
         assert set(results.values()) == {"settled"}
     assert db.one("select count(*) from open_effects where environment_id = %s", environment) == 0
+    for row in db.run(EXPECTED_LIMITS, environment):  # only what was released and found counts on
+        assert (row["reserved"], row["unknown_exposure"], row["consumed"]) == (
+            row["held"], row["exposed"], row["spent"])
+    contradicted = db.run("select id, outcome::text from effect_states where environment_id = %s and conflict"
+                          " and stage = 'settled'", environment)
+    for row in contradicted:
+        other = "failed" if row["outcome"] == "succeeded" else "succeeded"
+        assert db.one("select effect_correct(%s, %s, 'looked it up', null, null, null, 'key')", row["id"], other)
     for row in db.run(EXPECTED_LIMITS, environment):
         assert (row["reserved"], row["unknown_exposure"], row["consumed"]) == (0, 0, row["spent"])

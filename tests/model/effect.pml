@@ -54,6 +54,7 @@ mtype:line = { LINE_FREE, LINE_SENT, LINE_2XX, LINE_4XX, LINE_PENDING, LINE_FAIL
 #define READ_DUE 13                       /* what may have happened is looked up again */
 #define MOVES_OF_THE_TABLE 14             /* nobody makes a move that common/transition.c has not for him */
 #define NOTHING_WRITTEN_PAST_SEND_BY 15   /* which is not so: the residue of docs/protocol.md */
+#define HELD_IN_CONFLICT 16               /* failed: nothing is held, but all of it once that was contradicted */
 
 /* -DONLY=x looks at one of them, so that a broken model shows that very one violated. */
 #ifndef ONLY
@@ -74,6 +75,7 @@ mtype:outcome outcome = OUTCOME_PENDING;
 mtype:reason reason = REASON_NONE;       /* of the settlement */
 bit open_conflict;                       /* open_effects.conflict */
 bit conflict;                            /* a row of conflicts */
+bit contradicted;                        /* a row of contradictions: it was settled when it was contradicted */
 byte last_seq;
 bit timed;                               /* open_effects.answer_by and send_by are set: last_seq's */
 byte owner[SEQS + 1] = NONE;             /* of each attempt: whose running try has its claim_id */
@@ -163,8 +165,11 @@ inline check()
     holds(FAILED_IS_TRUE_OR_A_PERSONS, is_open || outcome == OUTCOME_SUCCEEDED || !is_applied
                                        || reason == REASON_MANUAL);
     holds(HOLD_CONSERVED, reserved + consumed + released == (owner[1] == NONE -> 0 : HOLD));
-    holds(HELD_WHILE_OPEN, reserved == (stage == STAGE_DISPATCHING || stage == STAGE_RECONCILING -> HOLD : 0)
-                           && exposed == (is_open && outcome == OUTCOME_UNKNOWN -> HOLD : 0));
+    holds(HELD_WHILE_OPEN, !is_open && outcome == OUTCOME_FAILED
+                           || reserved == (stage == STAGE_DISPATCHING || stage == STAGE_RECONCILING -> HOLD : 0)
+                              && exposed == (is_open && outcome == OUTCOME_UNKNOWN -> HOLD : 0));
+    holds(HELD_IN_CONFLICT, is_open || outcome != OUTCOME_FAILED
+                            || reserved == (contradicted -> HOLD : 0) && exposed == reserved);
     holds(READ_DUE, !(stage == STAGE_RECONCILING && !open_conflict) || purpose == READ_UNKNOWN && scheduled);
     holds(READ_DUE, !(outcome == OUTCOME_FAILED && reason == REASON_MANUAL && !conflict)
                     || watched || purpose == READ_WATCH)
@@ -177,12 +182,27 @@ inline check()
 #define ends_flight(kind, seq) ((kind == KIND_DISPATCH || kind == KIND_SWEEP) && seq == last_seq)
 #endif
 
+/* Once there was a replay no end of a write proves that nothing was done: another of them may have. */
+#define proves_nothing(kind, said) (kind == KIND_DISPATCH && said == OUTCOME_FAILED && last_seq > 1)
+
 /* What a word on an effect in conflict comes to: no settlement, but it is not left in flight for ever. */
 #ifdef BREAK_CONFLICT_STAYS
 #define in_conflict RESULT_EVIDENCE
 #else
 #define in_conflict (stage == STAGE_DISPATCHING -> RESULT_UNKNOWN : RESULT_EVIDENCE)
 #endif
+
+/* What was released and is found after all counts again (contradictions). */
+inline rehold()
+{
+    if
+    :: !is_open && outcome == OUTCOME_FAILED && released > 0 ->
+        reserved = reserved + released;
+        exposed = exposed + released;
+        released = 0
+    :: else
+    fi
+}
 
 /* settle_batch, of one item. `part` is what a person says was consumed, else HOLD. */
 mtype:result result;
@@ -198,7 +218,7 @@ inline settle(kind, seq, said, why, part)
     result =
 #ifndef BREAK_OVERWRITE
         (!is_open && (kind == KIND_MANUAL || kind == KIND_REJECT) -> RESULT_WRONG_STAGE :
-        (!is_open && is_final(said) && outcome != said -> RESULT_CONFLICT :
+        (!is_open && is_final(said) && outcome != said && !proves_nothing(kind, said) -> RESULT_CONFLICT :
         (!is_open -> RESULT_LATE :
 #else
         (!is_open && !is_final(said) -> RESULT_LATE : (false -> RESULT_LATE : (false -> RESULT_LATE :
@@ -212,8 +232,7 @@ inline settle(kind, seq, said, why, part)
         (kind == KIND_SWEEP && (!timed || in_flight_by(last_seq)) -> RESULT_WRONG_STAGE :
         (open_conflict && kind != KIND_MANUAL -> in_conflict :
 #ifndef BREAK_REPLAY_FAILS
-        (said == OUTCOME_FAILED && (why == REASON_NEVER_LEFT || why == REASON_PROVIDER_4XX) && last_seq > 1
-            -> RESULT_EVIDENCE :
+        (proves_nothing(kind, said) -> RESULT_EVIDENCE :
 #else
         (false -> RESULT_LATE :
 #endif
@@ -285,11 +304,19 @@ inline settle(kind, seq, said, why, part)
 #ifndef BREAK_CONFLICT
     conflict = conflict || result == RESULT_CONFLICT;
 #endif
+    contradicted = contradicted || result == RESULT_CONFLICT && outcome == OUTCOME_FAILED;
+#ifndef BREAK_REHOLD
+    if
+    :: result == RESULT_CONFLICT -> rehold()
+    :: else
+    fi;
+#endif
     if
     :: kind == KIND_DISPATCH || kind == KIND_SWEEP && result != RESULT_WRONG_STAGE -> ended[seq] = 1
     :: else
     fi;
-    holds(CONTRADICTION_MARKED, is_open || !is_final(said) || said == outcome || kind == KIND_MANUAL || conflict);
+    holds(CONTRADICTION_MARKED, is_open || !is_final(said) || said == outcome || kind == KIND_MANUAL
+                                || proves_nothing(kind, said) || conflict);
     check();
     forget(1);
     forget(SEQS);
@@ -310,7 +337,8 @@ inline attempt_make(seq, who)
 }
 
 #define is_claimable_now(s) (s == 1 -> is_claimable : is_replayable)
-#define is_replayable (stage == STAGE_RECONCILING && owner[SEQS] == NONE && replay_asked && !halted)
+#define is_replayable (stage == STAGE_RECONCILING && outcome == OUTCOME_UNKNOWN && !open_conflict && \
+                       !in_flight_by(1) && owner[SEQS] == NONE && replay_asked && !halted)
 #ifdef BREAK_SECOND_CLAIM
 #define is_claimable (!halted)
 #elif defined(BREAK_HALT)
@@ -733,6 +761,8 @@ again:
            :: found == READ_CONFLICT -> /* conflict_mark */
                conflict = 1;
                open_conflict = is_open;
+               contradicted = contradicted || !is_open && outcome == OUTCOME_FAILED;
+               rehold();
                purpose = (is_open -> purpose : READ_NONE);
                scheduled = 0
            :: found == READ_MATCH && confirming -> /* confirm_batch */
@@ -820,13 +850,14 @@ end:
     od
 }
 
-/* What was claimed may leave until its send_by. The code asks the open row, which is enough as long as nobody but
- * its own worker can settle an effect before send_by. A replay outlives its open row, where something else settles
- * the effect meanwhile: then the attempts must be asked. */
-#if defined(BREAK_QUIET) || !defined(REPLAY)
+/* What was claimed may leave until its send_by. For a dispatch the code asks the open row (nobody but its own worker
+ * can settle an effect before send_by). A replay outlives its open row, where something else settles the effect
+ * meanwhile: so of replays it asks the attempts. */
+#ifdef BREAK_QUIET
 #define may_leave (is_open && timed && time[last_seq] == TIME_TO_SEND)
 #else
-#define may_leave (owner[1] != NONE && time[1] == TIME_TO_SEND || owner[SEQS] != NONE && time[SEQS] == TIME_TO_SEND)
+#define may_leave (is_open && timed && time[last_seq] == TIME_TO_SEND \
+                   || SEQS > 1 && owner[SEQS] != NONE && time[SEQS] == TIME_TO_SEND)
 #endif
 
 /* Halt answers when nothing new can be claimed any more, and says until when what was claimed may leave. */

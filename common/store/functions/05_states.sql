@@ -9,6 +9,7 @@ select e.id, e.environment_id, e.action_name, e.action_id, e.governed, e.adapter
        s.reason,
        case when o.outcome = 'unknown' then 'unknown'
             when o.id is not null then 'pending'
+            when k.outcome is not null then case k.outcome when 'succeeded' then 'acknowledged' else 'failed' end
             when s.outcome = 'succeeded' and (f.effect_id is not null or s.verification = 'provider') then 'confirmed'
             when s.outcome = 'succeeded' then 'acknowledged'
             when s.outcome = 'failed' then 'failed'
@@ -21,22 +22,29 @@ select e.id, e.environment_id, e.action_name, e.action_id, e.governed, e.adapter
             when s.reason = 'denied' then 'denied'
             when s.reason = 'refused' then 'failed'
             else 'expired' end as status,
-       case when f.effect_id is not null then 'provider'::verification
+       case when k.outcome is not null then 'manual'::verification
+            when f.effect_id is not null then 'provider'
             else coalesce(s.verification, 'unverified') end as verification,
-       coalesce(o.conflict, c.effect_id is not null) as conflict,
+       coalesce(o.conflict, c.effect_id is not null and (k.n is null or exists (
+           select 1 from contradictions x where x.effect_id = e.id and x.n >= k.n))) as conflict,
        o.answer_by, s.settled_at,
        -- Rises with everything that may still change what a settled call answers.
        (case when s.effect_id is null then 0 else 1 end
         + case when f.effect_id is null then 0 else 1 end
         + case when c.effect_id is null then 0 else 1 end
-        + case when t.original is null then 0 else 1 end) as revision,
-       t.retry as retried_by
+        + case when t.original is null then 0 else 1 end
+        + coalesce(k.n, 0)
+        + case when k.n is null then 0 else (select count(*)::int from contradictions x where x.effect_id = e.id and x.n >= k.n) end) as revision,
+       t.retry as retried_by,
+       -- What a person found out about a settlement that was contradicted. The settlement stays.
+       k.n as corrections, k.outcome as corrected
 from effects e
 left join open_effects o on o.id = e.id
 left join settlements s on s.effect_id = e.id
 left join confirmations f on f.effect_id = e.id
 left join conflicts c on c.effect_id = e.id
-left join retries t on t.original = e.id;
+left join retries t on t.original = e.id
+left join lateral (select y.n, y.outcome from corrections y where y.effect_id = e.id order by y.n desc limit 1) k on true;
 
 -- A sentence about a limit's refusal and the like stands in settlements.error.
 create function error_sentence(p_status text, p_stage effect_stage, p_outcome effect_outcome, p_reason settle_reason,
@@ -81,5 +89,13 @@ begin
             || '. Do not send it again in another form.'
         end;
 end $$;
+
+-- What stands in place of that sentence when a person found out that the settlement was wrong.
+create function correction_sentence(p_id uuid, p_outcome effect_outcome, p_corrected effect_outcome) returns text
+language sql stable as $$
+    select case when p_corrected <> p_outcome then
+        'Effect ' || prefixed('eff', p_id) || ' was settled ' || p_outcome || ', and a person corrected that later: it '
+        || case p_corrected when 'succeeded' then 'did happen. Do not send it again.' else 'did not happen.' end end
+$$;
 
 grant select on effect_states to holdfast_service;

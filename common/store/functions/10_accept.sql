@@ -23,6 +23,8 @@
 --   operation_same    the operation is held by effect_id with the same input; the key is bound to it now
 --   operation_reuse   the operation is held by effect_id with another input; detail is its status
 --   halted            the environment is halted; nothing is stored
+--   part_halted       its action or destination is halted, detail says which; nothing is stored
+--   over_budget       the key has used its budget up, detail is PERIOD SECONDS LIMIT; nothing is stored
 --   retry_refused     detail says why; nothing is stored
 --   compensates_refused  the same
 create function accept_batch(
@@ -48,6 +50,7 @@ declare
     v_generation int[] := array_fill(0, array[cardinality(p_id)]);
     v_compensates uuid[] := coalesce(p_compensates, array_fill(null::uuid, array[cardinality(p_id)]));
     v_compensated uuid[] := '{}';
+    v_budgeted uuid[];
     r record;
 begin
     -- Calls that share an operation or an original with another transaction take turns, in one order.
@@ -95,6 +98,17 @@ begin
         v_verdict[r.i] := case when r.known is null then 'halted' when r.same then 'key_same' else 'key_reuse' end;
         v_effect[r.i] := coalesce(r.known, v_effect[r.i]);
     end loop;
+
+    if exists (select 1 from halts h where h.environment_id = any (p_environment)) then
+        for r in
+            select i, h.part || ' ' || h.name as what from generate_subscripts(p_id, 1) i
+            cross join lateral part_halted(p_environment[i], p_action_name[i], p_destination[i]) h
+            where v_verdict[i] is null
+        loop
+            v_verdict[r.i] := 'part_halted';
+            v_detail[r.i] := r.what;
+        end loop;
+    end if;
 
     -- retryOf: a failed original of the same action, not in conflict, not retried before.
     for r in
@@ -184,6 +198,22 @@ begin
         v_compensated := v_compensated || r.original;
     end loop;
 
+    -- Budgets: only what is new counts. The rows stay locked until the COMMIT, so that all ingests together keep
+    -- to them; a key without a budget has none.
+    v_budgeted := array(select k.id from api_keys k where k.id = any (p_requested_by)
+                        and (k.calls_per_minute is not null or k.calls_per_month is not null) order by k.id);
+    for r in
+        select x.i, b.detail from (
+            select i, p_requested_by[i] as key, row_number() over (partition by p_requested_by[i] order by i) as n
+            from generate_subscripts(p_id, 1) i
+            where v_verdict[i] is null and p_requested_by[i] = any (v_budgeted)) x
+        join (select k as id, l.* from unnest(v_budgeted) k cross join lateral budget_left(k, v_now) l) b on b.id = x.key
+        where v_budgeted <> '{}' and x.n > b.calls
+    loop
+        v_verdict[r.i] := 'over_budget';
+        v_detail[r.i] := r.detail;
+    end loop;
+
     -- The keys, in order. One that another transaction took meanwhile is answered from its row.
     with taken as (
         insert into keys (environment_id, key_hash, effect_id, request_hash)
@@ -208,6 +238,12 @@ begin
         v_verdict[r.i] := case when r.same then 'key_same' else 'key_reuse' end;
         v_effect[r.i] := r.known;
     end loop;
+
+    if v_budgeted <> '{}' then
+        perform budget_spend(p_requested_by[i], count(*)) from generate_subscripts(p_id, 1) i
+        where v_verdict[i] = 'accepted' and p_requested_by[i] = any (v_budgeted)
+        group by p_requested_by[i] order by p_requested_by[i];
+    end if;
 
     insert into operations (environment_id, operation_hash, generation, effect_id, input_hash)
     select p_environment[i], v_operation_hash[i], v_generation[i], p_id[i], p_input_hash[i]

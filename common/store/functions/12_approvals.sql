@@ -44,8 +44,8 @@ $$;
 
 -- Why an effect may not be claimed with the approval that it has; no row when it may. Its open row and its
 -- approval are locked. Everything is checked against the effect's own row and the words that were said, so
--- that changing any one of them by hand is not enough.
-create function approval_refusal(p_effect uuid, p_now timestamptz)
+-- that changing any one of them by hand is not enough. p_again: for a replay of what it was used for.
+create function approval_refusal(p_effect uuid, p_now timestamptz, p_again boolean default false)
 returns table (reason settle_reason, why text) language plpgsql stable as $$
 declare
     e effects%rowtype;
@@ -59,7 +59,7 @@ begin
         why := 'it needs an approval and has none';
     elsif p.status <> 'approved' then
         why := format('approval %s is %s', prefixed('apr', p.id), p.status);
-    elsif p.used_at is not null then
+    elsif p.used_at is not null and not p_again then
         why := format('approval %s was used already', prefixed('apr', p.id));
     elsif p.expires_at <= p_now then
         reason := 'expired';

@@ -15,7 +15,7 @@ $$;
 --   claimed   may be sent before send_by, by the caller whose COMMIT answered COMMIT
 --   refused   settled not_dispatched; detail says why
 --   expired   settled not_dispatched
---   held      halted: left ready
+--   held      its environment is halted: left ready (what falls under the halt of a part is not mentioned)
 --   damaged   an attempt exists though the effect was ready: left as it is, an operator must look
 -- Facts are looked up one by one (`lateral`, `limit 1`): a join on a range of ids would read all that lies
 -- between the oldest of the batch and the newest.
@@ -71,6 +71,15 @@ begin
     select coalesce(array_agg(e.id), '{}') into v_halted from environments e
     where e.halted_at is not null
       and e.id in (select o.environment_id from open_effects o where o.id = any (v_ready));
+
+    -- What falls under a halted action or destination is left ready, too.
+    if exists (select 1 from halts h where h.environment_id in (select o.environment_id from open_effects o where o.id = any (v_ready))) then
+        v_ready := array(
+            select o.id from open_effects o
+            cross join lateral (select f.action_name from effects f where f.id = o.id and f.id between v_min and v_max limit 1) e
+            where o.id = any (v_ready) and not exists (select 1 from part_halted(o.environment_id, e.action_name, o.destination))
+            order by o.id);
+    end if;
 
     -- What may not run whatever the limits say.
     for r in
@@ -236,7 +245,7 @@ create function claim_recover(p_ids uuid[], p_claim_id uuid)
 returns table (effect_id uuid, verdict text, detail text, environment_id int, governed boolean,
                action_id uuid, action_name text, action_version int, adapter text, destination text,
                input text, request bytea, provider_key text, fault_drill boolean,
-               secrets text[], secret_versions int[])
+               secrets text[], secret_versions int[], seq int)
 language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -244,8 +253,8 @@ begin
     return query
         select e.id, 'claimed', null, e.environment_id, e.governed, e.action_id, e.action_name, e.action_version,
                e.adapter, e.destination, e.input, e.request, e.provider_key, e.fault_drill,
-               e.secrets, a.secret_versions
+               e.secrets, a.secret_versions, a.seq
         from attempts a join effects e on e.id = a.effect_id
-        where a.effect_id = any (p_ids) and a.seq = 1 and a.claim_id = p_claim_id
+        where a.effect_id = any (p_ids) and a.claim_id = p_claim_id
         order by e.id;
 end $$;

@@ -36,12 +36,19 @@ begin
     return query
     with decided as materialized (
         select i.*, o.environment_id as env, o.stage as was_stage, o.outcome as was, o.last_seq, e.has_read_back,
-               s.outcome as settled_outcome, a.hold_amount, a.hold_limits, a.hold_periods,
+               s.outcome as settled_outcome, s.consumed as settled_consumed, a.hold_amount, a.hold_limits, a.hold_periods,
+               -- of a failure, as a person says: the part that happened, or may have
+               case when i.kind = 'manual' and i.outcome = 'failed' and i.partial in ('possible', 'confirmed')
+                    then coalesce(i.consumed, a.hold_amount) end as part,
                o.conflict as in_conflict, i.kind in ('dispatch', 'worker', 'sweep') and i.seq = o.last_seq as ends_flight,
                case
                when e.id is null then 'missing'
                when o.id is null and i.kind in ('manual', 'reject') then 'wrong_stage'
-               when o.id is null and i.outcome in ('succeeded', 'failed') and s.outcome <> i.outcome then 'conflict'
+               when o.id is null and i.outcome in ('succeeded', 'failed')
+                   and coalesce((select k.outcome from corrections k where k.effect_id = i.id order by k.n desc limit 1), s.outcome) <> i.outcome
+                   -- the end of one write of several says nothing of the others
+                   and not (i.outcome = 'failed' and i.kind = 'dispatch' and exists (
+                       select 1 from attempts b where b.effect_id = i.id and b.effect_id between v_min and v_max and b.seq > 1)) then 'conflict'
                when o.id is null then 'late'
                when i.kind = 'manual' and o.answer_by > v_now then 'in_flight'
                when i.kind = 'worker' and i.outcome = 'failed'
@@ -49,7 +56,7 @@ begin
                when (i.outcome = 'not_dispatched') <> (o.stage in ('ready', 'awaiting_approval')) then 'wrong_stage'
                when i.kind = 'sweep' and not (o.answer_by <= v_now) then 'wrong_stage'
                when o.conflict and i.kind <> 'manual' then case o.stage when 'dispatching' then 'unknown' else 'evidence' end
-               when i.outcome = 'failed' and i.reason in ('never_left', 'provider_4xx') and o.last_seq > 1 then 'evidence'
+               when i.outcome = 'failed' and i.kind = 'dispatch' and o.last_seq > 1 then 'evidence'
                when i.outcome in ('succeeded', 'failed', 'not_dispatched') then 'settled'
                when i.outcome = 'unknown' and o.stage = 'dispatching' then 'unknown'
                when i.outcome = 'pending' and (o.stage = 'dispatching' or o.outcome = 'unknown') then 'pending'
@@ -71,7 +78,7 @@ begin
             external_reference, partial_effect, settled_by, settled_at)
         select d.id, d.outcome, d.reason, d.verification, d.status, d.response, d.view,
             coalesce(d.truncated, false), d.object, d.error, d.evidence, d.seq, d.sent_at, d.finished_at,
-            d.consumed, d.reference, d.partial, d.by, v_now
+            case when d.outcome = 'failed' then d.part else d.consumed end, d.reference, d.partial, d.by, v_now
         from decided d where d.result = 'settled' order by d.id
         returning 1
     ), moving as (
@@ -99,16 +106,29 @@ begin
         select d.id, v_now, format('The effect was settled %s, and then: %s', d.settled_outcome, d.evidence), d.by
         from decided d where d.result = 'conflict'
         on conflict do nothing returning 1
+    ), contradicted as ( -- what was released and happened all the same counts again, until a person corrects it
+        insert into contradictions (effect_id, n, rehold, at)
+        select d.id, coalesce(k.n, 0),
+            case when d.outcome = 'succeeded'
+                 then greatest(d.hold_amount - coalesce(k.consumed, d.settled_consumed, 0), 0) else 0 end, v_now
+        from decided d
+        left join lateral (select c.n, c.consumed from corrections c where c.effect_id = d.id order by c.n desc limit 1) k on true
+        where d.result = 'conflict' order by d.id
+        on conflict do nothing returning effect_id, rehold
     ), delta as (
         select h.limit_id, h.period,
-            sum(case when d.result = 'settled' then d.hold_amount else 0 end)::bigint as released,
+            sum(case d.result when 'settled' then d.hold_amount when 'conflict' then -k.rehold else 0 end)::bigint as released,
             sum(case when d.result = 'settled' and d.outcome = 'succeeded' then coalesce(d.consumed, d.hold_amount)
-                else 0 end)::bigint as consumed,
-            sum(case when d.result = 'unknown' then d.hold_amount
+                     when d.result = 'settled' then coalesce(d.part, 0)
+                     else 0 end)::bigint as consumed,
+            sum(case when d.result = 'conflict' then k.rehold
+                     when d.result = 'unknown' then d.hold_amount
                      when d.result in ('settled', 'pending') and d.was = 'unknown' then -d.hold_amount
                      else 0 end)::bigint as exposed
-        from decided d cross join lateral unnest(d.hold_limits, d.hold_periods) h(limit_id, period)
-        where d.result in ('settled', 'unknown', 'pending')
+        from decided d
+        left join contradicted k on k.effect_id = d.id
+        cross join lateral unnest(d.hold_limits, d.hold_periods) h(limit_id, period)
+        where d.result in ('settled', 'unknown', 'pending') or k.rehold > 0
         group by h.limit_id, h.period
     ), holding as (
         update limits l set reserved = l.reserved - t.released, unknown_exposure = l.unknown_exposure + t.exposed

@@ -8,6 +8,9 @@ language sql as $$
     update open_effects o set published_at = hf_now(), publish_count = o.publish_count + 1
     from (select q.id from open_effects q join environments e on e.id = q.environment_id
           where q.stage = 'ready' and not q.external and e.halted_at is null
+            and not exists (select 1 from halts h join effects f on f.id = q.id
+                            cross join lateral part_halted(q.environment_id, f.action_name, q.destination)
+                            where h.environment_id = q.environment_id)
             and q.published_at + make_interval(secs => (p_lag_ms + least(p_after_ms * 2.0 ^ least(q.publish_count, 20), p_max_ms)) / 1000.0)
                 <= hf_now()
           order by q.published_at limit p_limit for update of q skip locked) s

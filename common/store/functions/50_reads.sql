@@ -80,9 +80,15 @@ end $$;
 -- A read found what contradicts the record: marks it, open or settled. Reads of an open one go on being
 -- possible on demand; none is scheduled.
 create function conflict_mark(p_id uuid, p_text text, p_by text) returns boolean language plpgsql as $$
-declare v_new boolean;
+declare
+    v_new boolean;
+    s settlements%rowtype;
+    k corrections%rowtype;
+    v_rehold bigint;
 begin
     perform 1 from open_effects o where o.id = p_id for update;
+    perform 1 from limits l where l.id in (select unnest(a.hold_limits) from attempts a where a.effect_id = p_id and a.seq = 1)
+    order by l.id for update;
     insert into conflicts (effect_id, at, evidence, by) values (p_id, hf_now(), p_text, p_by)
     on conflict do nothing;
     v_new := found;
@@ -92,6 +98,19 @@ begin
     where effect_id = p_id and exists (select 1 from open_effects o where o.id = p_id);
     if not found then -- settled before: nothing more is to be read
         delete from reads_due where effect_id = p_id;
+    end if;
+    -- Settled: what was released counts again, until a person corrects it.
+    select t.* into s from settlements t where t.effect_id = p_id;
+    if found then
+        select c.* into k from corrections c where c.effect_id = p_id order by c.n desc limit 1;
+        insert into contradictions (effect_id, n, rehold, at)
+        select p_id, coalesce(k.n, 0),
+            case when coalesce(k.outcome, s.outcome) = 'failed'
+                 then greatest(a.hold_amount - coalesce(k.consumed, s.consumed, 0), 0) else 0 end, hf_now()
+        from attempts a where a.effect_id = p_id and a.seq = 1
+        on conflict do nothing returning rehold into v_rehold;
+        update limits l set reserved = l.reserved + v_rehold, unknown_exposure = l.unknown_exposure + v_rehold
+        where v_rehold > 0 and l.id in (select unnest(a.hold_limits) from attempts a where a.effect_id = p_id and a.seq = 1);
     end if;
     return v_new;
 end $$;

@@ -61,16 +61,22 @@ language sql stable as $$
         'stage', q.stage,
         'grade', q.grade,
         'verification', q.verification,
-        'unresolvedExposure', q.outcome = 'unknown',
+        'unresolvedExposure', q.outcome = 'unknown' or coalesce(x.rehold, 0) > 0,
         'impact', case when e.impact_dimension is not null then json_build_object(
             'dimension', e.impact_dimension, 'unit', e.impact_unit, 'amount', e.impact_amount, 'bound', e.impact_bound) end,
         'reservations', (
             select coalesce(json_agg(json_build_object(
                 'limitId', prefixed('lim', h.limit_id),
-                'amount', case when s.outcome = 'succeeded' then coalesce(s.consumed, a.hold_amount) else a.hold_amount end,
-                'state', case s.outcome when 'succeeded' then 'consumed' when 'failed' then 'released' else 'held' end)
+                'amount', case r.state when 'consumed' then r.spent when 'held' then coalesce(x.rehold, a.hold_amount)
+                          else a.hold_amount end,
+                'state', r.state)
                 order by h.limit_id), '[]')
             from attempts a cross join lateral unnest(a.hold_limits) h(limit_id)
+            cross join lateral (select coalesce(k.consumed, case s.outcome when 'succeeded' then coalesce(s.consumed, a.hold_amount)
+                                                                           else coalesce(s.consumed, 0) end) as spent) p
+            cross join lateral (select p.spent, case when s.effect_id is null or x.rehold > 0 then 'held'
+                                                     when p.spent > 0 or coalesce(q.corrected, s.outcome) = 'succeeded' then 'consumed'
+                                                     else 'released' end as state) r
             where a.effect_id = e.id and a.seq = 1),
         'attempts', attempts_json(e.id),
         'evidence', evidence_json(e.id),
@@ -87,9 +93,22 @@ language sql stable as $$
         'responseStatus', coalesce(s.response_status, (
             select v.response_status from evidence v where s.effect_id is null and v.effect_id = e.id
             and v.kind = 'dispatch' order by v.n desc limit 1)),
-        'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error),
+        'error', coalesce(correction_sentence(e.id, q.outcome, q.corrected),
+            error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error)),
         'nextReadBackAt', (select iso(r.due_at) from reads_due r where r.effect_id = e.id and r.due_at < 'infinity'),
-        'replayableUntil', null,
+        'replayableUntil', case when q.outcome = 'unknown' and not q.conflict then (
+            select iso(a.claimed_at + make_interval(secs => replay_window_s(e.adapter))) from attempts a
+            where a.effect_id = e.id and a.seq = 1
+              and a.claimed_at + make_interval(secs => replay_window_s(e.adapter)) > hf_now()) end,
+        'pendingReplay', (
+            select json_build_object('seq', w.seq, 'requestedBy', prefixed('key', y.requested_by), 'requestedAt', iso(y.at),
+                                     'sendBefore', iso(w.claim_before))
+            from open_replays w join replays y on y.effect_id = w.effect_id and y.seq = w.seq where w.effect_id = e.id),
+        'corrections', (
+            select coalesce(json_agg(json_build_object('outcome', y.outcome, 'reason', y.reason, 'consumed', y.consumed,
+                'partialEffect', y.partial_effect, 'externalReference', y.external_reference, 'by', y.by, 'at', iso(y.at))
+                order by y.n), '[]')
+            from corrections y where y.effect_id = e.id),
         'conflict', q.conflict,
         'retryOf', case when e.retry_of is not null then prefixed('inv', e.retry_of) end,
         'retriedBy', case when q.retried_by is not null then prefixed('inv', q.retried_by) end,
@@ -100,6 +119,8 @@ language sql stable as $$
     from effects e
     join effect_states q on q.id = e.id
     left join settlements s on s.effect_id = e.id
+    left join corrections k on k.effect_id = e.id and k.n = q.corrections
+    left join contradictions x on x.effect_id = e.id and x.n = coalesce(q.corrections, 0)
     where e.id = any (p_ids) and e.governed
 $$;
 

@@ -36,5 +36,8 @@ $$;
 create function environment_json(e environments) returns json language sql stable as $$
     select json_build_object(
         'id', 'env_' || e.id, 'name', e.name, 'halted', e.halted_at is not null, 'haltedAt', iso(e.halted_at),
-        'reason', e.halt_reason)
+        'reason', e.halt_reason,
+        'halts', (select coalesce(json_agg(json_build_object(
+            h.part, h.name, 'reason', h.reason, 'haltedAt', iso(h.halted_at), 'haltedBy', prefixed('key', h.halted_by))
+            order by h.part, h.name), '[]') from halts h where h.environment_id = e.id))
 $$;
