@@ -62,7 +62,7 @@ static struct request *url_begin(const char *method, const char *url, const char
                                  const struct template_values *values, struct error *err)
 {
     char base[BASE_MAX];
-    const char *rest;
+    const char *rest = NULL;
     struct template template;
     if (!url_split(url, place, base, &rest, err) ||
         !template_parse(rest, allowed, place, &template, err) ||
