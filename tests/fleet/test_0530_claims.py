@@ -140,6 +140,16 @@ def test_any_action_can_be_claimed_and_the_fleet_does_not_send_it(scene):
     assert scene.requests(intent) == []
 
 
+def test_what_a_worker_performed_is_never_replayed(scene):
+    intent, name = unique("pi"), scene.refund_action()
+    made = scene.agent.post(CLAIMS, {"action": name, "operationKey": unique("op"),
+                                     "input": {"payment_intent": intent, "amount": 5}}).data
+    assert report(scene, made["id"], "unknown").status == 200
+    refused = scene.resolver.post(f"/api/v2/actions/effects/{made['effectId']}/replay", {})
+    assert (refused.status, refused.error["details"]["reason"]) == (409, "replay_unsupported"), refused
+    assert scene.writes(intent) == 0
+
+
 def test_what_was_invoked_is_not_granted(scene):
     intent, operation = unique("pi"), unique("op")
     name = scene.refund_action()

@@ -36,6 +36,9 @@ begin
     elsif o.id is null or o.outcome <> 'unknown' then
         reason := 'not_unknown';
         why := 'its outcome is not unknown';
+    elsif e.external then
+        reason := 'replay_unsupported';
+        why := 'a worker outside performed it: nobody here knows what it sent';
     elsif p_window_until is null then
         reason := 'replay_unsupported';
         why := 'its provider does not promise to recognise a request that is sent twice';
