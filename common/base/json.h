@@ -47,6 +47,11 @@ bool json_field_bool(const json_t *object, const char *name, bool required, bool
                      struct error *err);
 bool json_field_int(const json_t *object, const char *name, bool required, int64_t least,
                     int64_t most, int64_t *out, struct error *err);
+/* Puts the named members (NULL-terminated list) of `changes` into an object: null removes one, what
+ * is absent stays. False: out of memory. */
+bool json_merge_members(json_t *object, const json_t *changes, const char *const *names);
+/* Sets a member that is absent; takes `value` over. False: out of memory. */
+bool json_set_default(json_t *object, const char *name, json_t *value);
 /* Refuses members that are not in the NULL-terminated list, naming the first. */
 bool json_only_members(const json_t *object, const char *const *names, struct error *err);
 

@@ -161,3 +161,23 @@ bool json_only_members(const json_t *object, const char *const *names, struct er
     }
     return true;
 }
+
+bool json_merge_members(json_t *object, const json_t *changes, const char *const *names)
+{
+    for (; *names; names++) {
+        json_t *given = json_object_get(changes, *names);
+        if (json_is_null(given))
+            json_object_del(object, *names);
+        else if (given && json_object_set(object, *names, given) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool json_set_default(json_t *object, const char *name, json_t *value)
+{
+    if (!json_object_get(object, name))
+        return json_object_set_new(object, name, value) == 0;
+    json_decref(value);
+    return true;
+}

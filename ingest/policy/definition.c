@@ -182,39 +182,20 @@ void policy_free(struct policy *policy)
     free(policy);
 }
 
-static bool members_merge(json_t *definition, const json_t *body)
-{
-    for (size_t i = 0; policy_members[i] != NULL; i++) {
-        json_t *given = json_object_get(body, policy_members[i]);
-        if (json_is_null(given))
-            json_object_del(definition, policy_members[i]);
-        else if (given != NULL && json_object_set(definition, policy_members[i], given) != 0)
-            return false;
-    }
-    return true;
-}
-
-static bool default_set(json_t *definition, const char *name, json_t *value)
-{
-    if (json_object_get(definition, name) == NULL)
-        return json_object_set_new(definition, name, value) == 0;
-    json_decref(value);
-    return true;
-}
-
 static bool defaults_set(json_t *definition)
 {
-    return default_set(definition, "effect", json_string("require_approval")) &&
-           default_set(definition, "requiredApprovals", json_integer(1)) &&
-           default_set(definition, "priority", json_integer(0)) &&
-           default_set(definition, "enabled", json_true()) &&
-           default_set(definition, "acknowledgeBroadScope", json_false());
+    return json_set_default(definition, "effect", json_string("require_approval")) &&
+           json_set_default(definition, "requiredApprovals", json_integer(1)) &&
+           json_set_default(definition, "priority", json_integer(0)) &&
+           json_set_default(definition, "enabled", json_true()) &&
+           json_set_default(definition, "acknowledgeBroadScope", json_false());
 }
 
 json_t *policy_definition_make(const json_t *stored, const json_t *body, struct error *err)
 {
     json_t *definition = stored != NULL ? json_copy((json_t *)stored) : json_object();
-    bool ok = definition != NULL && members_merge(definition, body) && defaults_set(definition);
+    bool ok = definition != NULL && json_merge_members(definition, body, policy_members) &&
+              defaults_set(definition);
     if (!ok)
         error_set(err, ERROR_MEMORY, "out of memory for a policy");
     struct policy *checked = ok ? policy_compile(definition, NULL, 0, err) : NULL;

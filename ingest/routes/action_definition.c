@@ -110,26 +110,6 @@ static bool governed_false_apply(json_t *definition, const json_t *body, struct 
     return true;
 }
 
-static bool members_merge(json_t *definition, const json_t *body)
-{
-    for (size_t i = 0; action_members[i] != NULL; i++) {
-        json_t *given = json_object_get(body, action_members[i]);
-        if (json_is_null(given))
-            json_object_del(definition, action_members[i]);
-        else if (given != NULL && json_object_set(definition, action_members[i], given) != 0)
-            return false;
-    }
-    return true;
-}
-
-static bool default_set(json_t *definition, const char *name, json_t *value)
-{
-    if (json_object_get(definition, name) == NULL)
-        return json_object_set_new(definition, name, value) == 0;
-    json_decref(value);
-    return true;
-}
-
 /* A method in upper case, as it is sent; one that is no text is left for the adapter to refuse. */
 static bool method_normalise(json_t *definition)
 {
@@ -149,19 +129,19 @@ static bool defaults_set(json_t *definition, const json_t *body)
     if (json_object_get(definition, "adapter") != NULL) {
         if (json_object_get(body, "method") == NULL)
             json_object_del(definition, "method");
-    } else if (!default_set(definition, "method", json_string("POST")) ||
+    } else if (!json_set_default(definition, "method", json_string("POST")) ||
                !method_normalise(definition)) {
         return false;
     }
-    return default_set(definition, "enabled", json_true()) &&
-           default_set(definition, "requiresApproval", json_false());
+    return json_set_default(definition, "enabled", json_true()) &&
+           json_set_default(definition, "requiresApproval", json_false());
 }
 
 json_t *action_definition_patch(const json_t *stored, const json_t *body, struct error *err)
 {
     json_t *definition = json_copy((json_t *)stored);
-    bool ok =
-        definition != NULL && members_merge(definition, body) && defaults_set(definition, body);
+    bool ok = definition != NULL && json_merge_members(definition, body, action_members) &&
+              defaults_set(definition, body);
     if (!ok)
         error_set(err, ERROR_MEMORY, "out of memory for an action");
     ok = ok && governed_false_apply(definition, body, err) && definition_check(definition, err);
