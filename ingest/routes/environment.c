@@ -133,21 +133,6 @@ static enum route_result halt_make(struct route_worker *worker, struct call *cal
     return result;
 }
 
-static enum route_result halt_handle(struct route_worker *worker, struct call *call)
-{
-    static const char *const members[] = {"reason", "action", "destination", NULL};
-    struct error err = {0};
-    struct halt_part part;
-    json_t *body = body_read(call, true, members);
-    enum route_result result = ROUTE_ANSWERED;
-    if (body != NULL && !part_read(body, &part, &err))
-        result = error_answer(call, &err);
-    else if (body != NULL && action_name_find(worker, call, &part))
-        result = halt_make(worker, call, &part);
-    json_decref(body);
-    return result;
-}
-
 static enum route_result resume_make(struct route_worker *worker, struct call *call,
                                      const struct halt_part *part)
 {
@@ -166,7 +151,11 @@ static enum route_result resume_make(struct route_worker *worker, struct call *c
     return environment_get_handle(worker, call);
 }
 
-static enum route_result resume_handle(struct route_worker *worker, struct call *call)
+typedef enum route_result (*part_make)(struct route_worker *worker, struct call *call,
+                                       const struct halt_part *part);
+
+/* Halt and resume read the same body. */
+static enum route_result part_handle(struct route_worker *worker, struct call *call, part_make make)
 {
     static const char *const members[] = {"reason", "action", "destination", NULL};
     struct error err = {0};
@@ -176,9 +165,19 @@ static enum route_result resume_handle(struct route_worker *worker, struct call 
     if (body != NULL && !part_read(body, &part, &err))
         result = error_answer(call, &err);
     else if (body != NULL && action_name_find(worker, call, &part))
-        result = resume_make(worker, call, &part);
+        result = make(worker, call, &part);
     json_decref(body);
     return result;
+}
+
+static enum route_result halt_handle(struct route_worker *worker, struct call *call)
+{
+    return part_handle(worker, call, halt_make);
+}
+
+static enum route_result resume_handle(struct route_worker *worker, struct call *call)
+{
+    return part_handle(worker, call, resume_make);
 }
 
 const struct route routes_environment[] = {
