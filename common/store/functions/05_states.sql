@@ -48,11 +48,15 @@ left join lateral (select y.n, y.outcome from corrections y where y.effect_id = 
 
 -- A sentence about a limit's refusal and the like stands in settlements.error.
 create function error_sentence(p_status text, p_stage effect_stage, p_outcome effect_outcome, p_reason settle_reason,
-                               p_governed boolean, p_id uuid, p_http int, p_error text) returns text
+                               p_governed boolean, p_id uuid, p_http int, p_error text, p_corrected effect_outcome) returns text
 language plpgsql stable as $$
 declare
     v_it text;
 begin
+    if p_corrected <> p_outcome then
+        return 'Effect ' || prefixed('eff', p_id) || ' was settled ' || p_outcome || ', and a person corrected that later: it '
+            || case p_corrected when 'succeeded' then 'did happen. Do not send it again.' else 'did not happen.' end;
+    end if;
     if p_status = 'succeeded' then
         return null;
     end if;
@@ -89,13 +93,5 @@ begin
             || '. Do not send it again in another form.'
         end;
 end $$;
-
--- What stands in place of that sentence when a person found out that the settlement was wrong.
-create function correction_sentence(p_id uuid, p_outcome effect_outcome, p_corrected effect_outcome) returns text
-language sql stable as $$
-    select case when p_corrected <> p_outcome then
-        'Effect ' || prefixed('eff', p_id) || ' was settled ' || p_outcome || ', and a person corrected that later: it '
-        || case p_corrected when 'succeeded' then 'did happen. Do not send it again.' else 'did not happen.' end end
-$$;
 
 grant select on effect_states to holdfast_service;

@@ -45,8 +45,8 @@ begin
                          when length(s.response) > 65536 and s.response_view is null
                              then to_json(left(convert_from(s.response, 'UTF8'), 65536))
                          else coalesce(s.response_view, convert_from(s.response, 'UTF8'))::json end,
-        'error', coalesce(correction_sentence(e.id, q.outcome, q.corrected),
-            error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error)),
+        'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error,
+                                q.corrected),
         'cause', case when q.status = 'failed' and q.reason <> 'manual' then s.error end,
         'pendingApproval', q.stage = 'awaiting_approval',
         'approvalId', case when e.approval_id is not null then prefixed('apr', e.approval_id) end,

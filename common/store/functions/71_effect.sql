@@ -93,8 +93,8 @@ language sql stable as $$
         'responseStatus', coalesce(s.response_status, (
             select v.response_status from evidence v where s.effect_id is null and v.effect_id = e.id
             and v.kind = 'dispatch' order by v.n desc limit 1)),
-        'error', coalesce(correction_sentence(e.id, q.outcome, q.corrected),
-            error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error)),
+        'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error,
+                                q.corrected),
         'nextReadBackAt', (select iso(r.due_at) from reads_due r where r.effect_id = e.id and r.due_at < 'infinity'),
         'replayableUntil', case when q.outcome = 'unknown' and not q.conflict then (
             select iso(a.claimed_at + make_interval(secs => replay_window_s(e.adapter))) from attempts a

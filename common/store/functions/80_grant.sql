@@ -15,11 +15,13 @@ create function claim_json(p_id uuid) returns json language sql stable as $$
         'status', case q.stage when 'dispatching' then 'granted' when 'ready' then 'waiting' else q.status end,
         'outcome', q.outcome, 'grade', q.grade, 'conflict', q.conflict,
         'operationKey', e.operation_key, 'idempotencyKey', e.provider_key, 'holder', g.holder,
-        'approvalId', i.doc::json -> 'approvalId', 'error', i.doc::json -> 'error',
+        'approvalId', case when e.approval_id is not null then prefixed('apr', e.approval_id) end,
+        'error', error_sentence(q.status, q.stage, q.outcome, q.reason, e.governed, e.id, s.response_status, s.error,
+                                q.corrected),
         'grantedAt', iso(g.at), 'leaseUntil', iso(g.lease_until), 'settledAt', iso(q.settled_at))
     from effects e
     join effect_states q on q.id = e.id
-    cross join lateral invocation_json(array[e.id]) i
+    left join settlements s on s.effect_id = e.id
     left join grants g on g.effect_id = e.id
     where e.id = p_id
 $$;
