@@ -140,7 +140,7 @@ def test_a_database_that_ran_a_retired_migration_goes_on(empty_database):
     """0002 once held functions; what was recorded for it then is another content than today's."""
     assert empty_database.migrate().returncode == 0
     owner = empty_database.caller("owner")
-    owner.run("update schema_migrations set digest = 'of what it held' where version in (2, 3)")
+    owner.run("update schema_migrations set digest = 'of what it held' where version in (2, 3, 5)")
     assert empty_database.migrate().returncode == 0
 
 
