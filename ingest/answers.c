@@ -103,13 +103,7 @@ static bool effects_look(struct store *store, const struct ulid *ids, size_t cou
     static const char sql[] =
         "select w.id from unnest($1) w(id) left join open_effects o on o.id = w.id "
         "where o.id is null or o.stage in ('reconciling', 'awaiting_approval')";
-    struct array array;
-    struct store_param param;
-    array_init(&array, ARRAY_UUID, (size_t)LOOK_BATCH * 32);
-    for (size_t i = 0; i < count; i++)
-        array_put_uuid(&array, &ids[i]);
-    must(array_param(&array, &param));
-    PGresult *r = store_query(store, sql, &param, 1, true, err);
+    PGresult *r = array_query_ids(store, sql, ids, count, err);
     for (int row = 0; r != NULL && row < PQntuples(r); row++) {
         struct ulid id;
         row_uuid(r, row, 0, &id);
@@ -117,7 +111,6 @@ static bool effects_look(struct store *store, const struct ulid *ids, size_t cou
         metric_add(threads.looked_after, 1);
     }
     PQclear(r);
-    array_free(&array);
     return r != NULL;
 }
 
@@ -177,15 +170,7 @@ static PGresult *effects_read(struct store *store, const struct ulid *ids, size_
 {
     static const char sql[] = "select id, environment_id, revision, status, doc, stage::text, "
                               "key_hash, request_hash from invocation_json($1)";
-    struct array array;
-    struct store_param param;
-    array_init(&array, ARRAY_UUID, (size_t)ANSWER_BATCH * 2 * 32);
-    for (size_t i = 0; i < count; i++)
-        array_put_uuid(&array, &ids[i]);
-    must(array_param(&array, &param));
-    PGresult *r = store_query(store, sql, &param, 1, true, err);
-    array_free(&array);
-    return r;
+    return array_query_ids(store, sql, ids, count, err);
 }
 
 static void shown_read(const PGresult *r, int row, struct shown *out)

@@ -125,3 +125,20 @@ void array_free(struct array *a)
 {
     buf_free(&a->buf);
 }
+
+PGresult *array_query_ids(struct store *store, const char *sql, const struct ulid *ids,
+                          size_t count, struct error *err)
+{
+    struct array array;
+    struct store_param param;
+    array_init(&array, ARRAY_UUID, 64 + count * (sizeof ids->bytes + 4));
+    for (size_t i = 0; i < count; i++)
+        array_put_uuid(&array, &ids[i]);
+    PGresult *r = NULL;
+    if (array_param(&array, &param))
+        r = store_query(store, sql, &param, 1, true, err);
+    else
+        error_set(err, ERROR_MEMORY, "out of memory for a list of %zu ids", count);
+    array_free(&array);
+    return r;
+}

@@ -38,4 +38,9 @@ void array_put_time(struct array *a, int64_t unix_us); /* 0 is SQL NULL */
 bool array_param(struct array *a, struct store_param *out);
 void array_free(struct array *a);
 
+/* Asks `sql` about a list of ids, its one parameter; rows in binary form. NULL with err, as
+ * store_query. */
+PGresult *array_query_ids(struct store *store, const char *sql, const struct ulid *ids,
+                          size_t count, struct error *err);
+
 #endif
