@@ -3,6 +3,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/bus/publish.h"
 #include "common/transition.h"
 #include "ingest/accept.h"
 #include "ingest/grants.h"
@@ -14,21 +15,15 @@
 
 /* The reference goes out after COMMIT. When it can't, the scheduler publishes it later. It has no
  * key: any partition will do, and librdkafka then puts what is sent together into one of them. */
-static void effect_publish(const struct accept_call *a, int environment, struct producer *producer,
-                           int32_t reply)
+static void accepted_publish(const struct accept_call *a, int environment,
+                             struct producer *producer, int32_t reply)
 {
     struct effect_message message = {
         .effect = a->effect, .environment = environment, .seq = 1, .reply = reply};
     char id[ULID_PREFIXED_SIZE];
-    struct buf payload;
     struct error err = {0};
     snprintf(message.destination, sizeof message.destination, "%s", a->destination);
-    buf_init(&payload, MESSAGE_MAX);
-    bool ok = effect_message_encode(&message, &payload) &&
-              producer_send(producer, BUS_EFFECTS, BUS_ANY_PARTITION, NULL, payload.data,
-                            payload.len, NULL, NULL, &err);
-    buf_free(&payload);
-    if (ok)
+    if (effect_publish(producer, &message, NULL, &err))
         return;
     metric_add(metric_counter("holdfast_publish_failures_total", "",
                               "Accepted effects that the scheduler has to publish."),
@@ -51,7 +46,7 @@ static void accepted_go_on(struct accept_call *a, struct producer *producer, int
     waiters_add(&a->effect, call, WAIT_FIRST, deadline_ms, a->wait_ms == 0 || !open);
     call = NULL; /* answered by whoever finds it there */
     if (open)
-        effect_publish(a, environment, producer, reply);
+        accepted_publish(a, environment, producer, reply);
 }
 
 static void duplicate_go_on(struct accept_call *a, enum wait_kind kind)

@@ -6,9 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
-#include "common/base/log.h"
 #include "common/base/metrics.h"
-#include "common/bus/message.h"
 #include "common/store/array.h"
 
 #include <inttypes.h>
@@ -36,8 +34,6 @@ static struct {
     struct decision_wait *buckets[BUCKETS];
     size_t count;
     bool stopping;
-    struct producer *producer;
-    int32_t reply;
 } table;
 
 static double waits_gauge(void *opaque)
@@ -86,23 +82,6 @@ bool approval_wait_add(const struct ulid *approval, struct call *call, int64_t d
     else
         free(wait);
     return room;
-}
-
-void approved_effect_publish(const struct approved_effect *approved)
-{
-    struct effect_message message = {.effect = approved->effect,
-                                     .environment = approved->environment,
-                                     .seq = approved->seq,
-                                     .reply = table.reply};
-    struct buf payload;
-    struct error err = {0};
-    snprintf(message.destination, sizeof message.destination, "%s", approved->destination);
-    buf_init(&payload, MESSAGE_MAX);
-    if (!effect_message_encode(&message, &payload) ||
-        !producer_send(table.producer, BUS_EFFECTS, BUS_ANY_PARTITION, NULL, payload.data,
-                       payload.len, NULL, NULL, &err))
-        log_event(LOG_DEBUG, "publish_failed", "reason=%s", err.text);
-    buf_free(&payload);
 }
 
 /* ---- the thread ---- */
@@ -181,15 +160,7 @@ static PGresult *approvals_read(struct store *store, const struct ulid *ids, siz
     static const char sql[] = "select u.id, p.id is null or p.status <> 'pending', "
                               "case when p.id is not null then approval_json(p)::text end "
                               "from unnest($1) u(id) left join approvals p on p.id = u.id";
-    struct array array;
-    struct store_param param;
-    array_init(&array, ARRAY_UUID, (size_t)LOOK_BATCH * 2 * 32);
-    for (size_t i = 0; i < count; i++)
-        array_put_uuid(&array, &ids[i]);
-    must(array_param(&array, &param));
-    PGresult *r = store_query(store, sql, &param, 1, true, err);
-    array_free(&array);
-    return r;
+    return array_query_ids(store, sql, ids, count, err);
 }
 
 /* One query for a batch. While the database is away, those whose time is over are told so. */
@@ -301,11 +272,9 @@ static void *wait_thread(void *opaque)
 
 /* ---- start and end ---- */
 
-void approval_wait_start(struct producer *producer, int32_t reply)
+void approval_wait_start(void)
 {
     memset(&table, 0, sizeof table);
-    table.producer = producer;
-    table.reply = reply;
     table.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     must(table.wake_fd >= 0);
     pthread_mutex_init(&table.lock, NULL);

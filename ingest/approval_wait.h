@@ -6,11 +6,9 @@
 #ifndef HOLDFAST_APPROVAL_WAIT_H
 #define HOLDFAST_APPROVAL_WAIT_H
 
-#include "common/bus/producer.h"
 #include "ingest/call.h"
 
-/* `producer` and `reply` (our partition of the outcomes) are for approved_effect_publish. */
-void approval_wait_start(struct producer *producer, int32_t reply);
+void approval_wait_start(void);
 /* Answers those that still wait with the approval as it is, and ends. Nobody may be added any more.
  */
 void approval_wait_stop(void);
@@ -18,15 +16,5 @@ void approval_wait_stop(void);
 /* Parks a call until the approval is decided, at the latest until the deadline. False: too many
  * wait, the call is still yours. */
 bool approval_wait_add(const struct ulid *approval, struct call *call, int64_t deadline_ms);
-
-/* An approved effect is ready, or a replay was asked for: tells the dispatchers. When that fails
- * the scheduler does it later. */
-struct approved_effect {
-    struct ulid effect;
-    int environment;
-    int seq;               /* 1; more: of a replay */
-    char destination[264]; /* MESSAGE_DESTINATION_SIZE */
-};
-void approved_effect_publish(const struct approved_effect *approved);
 
 #endif

@@ -18,6 +18,7 @@
 #include "ingest/grants.h"
 #include "ingest/http.h"
 #include "ingest/policy/set.h"
+#include "ingest/publish.h"
 #include "ingest/reconcile_wait.h"
 #include "ingest/replies.h"
 #include "ingest/routes.h"
@@ -122,7 +123,8 @@ static void parts_start(int32_t partition)
     policies_start();
     waiters_start();
     reconcile_wait_start(producer, partition);
-    approval_wait_start(producer, partition);
+    publish_start(producer, partition);
+    approval_wait_start();
     answers_start(outcomes);
     grants_start();
     accept_start(producer, partition);

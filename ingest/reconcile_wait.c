@@ -6,7 +6,7 @@
 #include "common/base/config.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
-#include "common/bus/message.h"
+#include "common/bus/publish.h"
 #include "common/store/array.h"
 #include "ingest/routes/effect.h"
 
@@ -91,15 +91,10 @@ void reconcile_wait_publish(const struct ulid *effect, int environment)
                                         .purpose = READ_DEMAND,
                                         .reply = table.reply};
     char key[ULID_TEXT_SIZE];
-    struct buf payload;
     struct error err = {0};
     ulid_format(effect, key);
-    buf_init(&payload, MESSAGE_MAX);
-    if (!reconcile_message_encode(&message, &payload) ||
-        !producer_send(table.producer, BUS_RECONCILE, BUS_ANY_PARTITION, key, payload.data,
-                       payload.len, NULL, NULL, &err))
+    if (!reconcile_publish(table.producer, &message, key, &err))
         log_event(LOG_WARN, "reconcile_publish_failed", "effect=%s reason=%s", key, err.text);
-    buf_free(&payload);
 }
 
 /* ---- looking ---- */
@@ -182,15 +177,7 @@ static PGresult *states_read(struct store *store, const struct ulid *ids, size_t
         "coalesce(r.running_until <= hf_now(), true), j.doc "
         "from unnest($1) w(id) left join lateral effect_json(array[w.id]) j on true "
         "left join settlements s on s.effect_id = w.id left join reads_due r on r.effect_id = w.id";
-    struct array array;
-    struct store_param param;
-    array_init(&array, ARRAY_UUID, (size_t)LOOK_BATCH * 32);
-    for (size_t i = 0; i < count; i++)
-        array_put_uuid(&array, &ids[i]);
-    must(array_param(&array, &param));
-    PGresult *r = store_query(store, sql, &param, 1, true, err);
-    array_free(&array);
-    return r;
+    return array_query_ids(store, sql, ids, count, err);
 }
 
 static void state_read(const PGresult *r, int row, struct read_state *out)

@@ -7,6 +7,7 @@
 #include "ingest/audit.h"
 #include "ingest/config_watch.h"
 #include "ingest/policy/set.h"
+#include "ingest/publish.h"
 #include "ingest/routes/document.h"
 #include "ingest/routes/parse.h"
 
@@ -302,7 +303,7 @@ static enum route_result decision_refused(struct call *call, const char *verdict
 
 /* After the COMMIT: the move is said, and an approved effect goes to the dispatchers. */
 struct decided {
-    struct approved_effect approved;
+    struct effect_message approved;
     bool ready;
     char by[ULID_PREFIXED_SIZE];
 };
@@ -317,7 +318,7 @@ static void decision_committed(void *what)
     }
     transition_made(&decided->approved.effect, STAGE_AWAITING_APPROVAL, STAGE_READY,
                     OUTCOME_PENDING, REASON_NONE, decided->by);
-    approved_effect_publish(&decided->approved);
+    publish_effect(&decided->approved);
 }
 
 static void decision_remember(struct call *call, const PGresult *r)

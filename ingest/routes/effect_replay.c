@@ -4,8 +4,8 @@
 #include "adapters/adapter.h"
 #include "common/base/config.h"
 #include "common/base/json.h"
-#include "ingest/approval_wait.h"
 #include "ingest/audit.h"
+#include "ingest/publish.h"
 #include "ingest/routes/effect.h"
 #include "ingest/routes/parse.h"
 
@@ -46,17 +46,17 @@ static void replay_refuse(struct call *call, const PGresult *r)
 
 static void replay_publish(void *what)
 {
-    approved_effect_publish(what);
+    publish_effect(what);
 }
 
 /* The message goes out once the replay is committed. */
 static void replay_remember(struct call *call, const struct effect_facts *facts, const PGresult *r)
 {
-    struct approved_effect *asked = calloc(1, sizeof *asked);
+    struct effect_message *asked = calloc(1, sizeof *asked);
     must(asked != NULL);
     asked->effect = facts->id;
     asked->environment = call->principal->environment;
-    asked->seq = (int)row_int(r, 0, COL_SEQ);
+    asked->seq = row_int(r, 0, COL_SEQ);
     snprintf(asked->destination, sizeof asked->destination, "%s", row_text(r, 0, COL_DESTINATION));
     call->committed = replay_publish;
     call->committed_what = asked;

@@ -3,7 +3,7 @@
  * twice, which settles once. */
 #include "common/base/config.h"
 #include "common/base/log.h"
-#include "common/bus/message.h"
+#include "common/bus/publish.h"
 #include "scheduler/jobs.h"
 
 #include <string.h>
@@ -13,16 +13,10 @@ static bool read_publish(struct job_context *context, const PGresult *r, int row
     char key[ULID_PREFIXED_SIZE];
     struct reconcile_message message = {.environment = row_int(r, row, 1),
                                         .reply = MESSAGE_NO_REPLY};
-    struct buf payload;
     row_uuid(r, row, 0, &message.effect);
     message.purpose = strcmp(row_text(r, row, 2), "confirm") == 0 ? READ_CONFIRM : READ_UNKNOWN;
-    buf_init(&payload, MESSAGE_MAX);
-    bool ok = reconcile_message_encode(&message, &payload) &&
-              producer_send(context->producer, BUS_RECONCILE, BUS_ANY_PARTITION,
-                            ulid_format_prefixed("eff", &message.effect, key), payload.data,
-                            payload.len, NULL, NULL, err);
-    buf_free(&payload);
-    return ok;
+    return reconcile_publish(context->producer, &message,
+                             ulid_format_prefixed("eff", &message.effect, key), err);
 }
 
 int job_publish_reads(struct job_context *context, struct error *err)
